@@ -1,0 +1,5 @@
+import sys
+
+from matchattention.cli.main import main
+
+sys.exit(main())

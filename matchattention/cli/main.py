@@ -1,0 +1,78 @@
+"""The command line: one table of commands, one place where errors become sentences."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+
+from matchattention.errors import InputError, InputWarning
+
+# Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`.
+# It is imported only when chosen, so that `--help` needs neither torch nor optional packages.
+COMMANDS = {
+    "predict": "disparity, depth and point cloud of a pair, a folder or a video",
+    "evaluate": "measure a model on a benchmark",
+    "render": "render stereo scenes with exact ground truth",
+    "train": "train or fine-tune a network",
+    "bench": "time the operator, a network or a training step",
+    "convert": "turn a released .pth file into a .safetensors checkpoint",
+    "models": "list the registered networks",
+    "doctor": "what this machine has, which backends run and why not",
+    "app": "a page in the browser: drop two images, see depth",
+    "rectify": "rectify a raw pair with an OpenCV calibration",
+}
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="matchattention", description="Stereo depth and optical flow with MatchAttention."
+    )
+    from matchattention import __version__
+
+    parser.add_argument("--version", action="version", version=f"matchattention {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == chosen:
+            module = importlib.import_module(f"matchattention.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _one_sentence(warning: Warning | str, category: type[Warning], *_: object) -> None:
+    print(f"warning: {warning}", file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0, 2 for input the user has to change, 130 for Ctrl-C."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in argv if word in COMMANDS), None)
+    arguments = _parser(chosen).parse_args(argv)
+    warnings.simplefilter("always", InputWarning)
+    warnings.showwarning = _one_sentence  # type: ignore[assignment]
+    try:
+        arguments.run(arguments)
+    except InputError as error:
+        print(f"matchattention {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"matchattention {arguments.command}: {error.strerror or error}{where}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"matchattention {arguments.command}: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
