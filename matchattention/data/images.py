@@ -1,0 +1,98 @@
+"""Images from files as the predictor takes them: uint8 RGB, whatever the file holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchattention.errors import InputError
+
+FilePath = str | os.PathLike[str]
+_OPENCV_SUFFIXES = {".exr", ".hdr"}
+
+
+def read_image(path: FilePath) -> NDArray[np.uint8]:
+    """Read an image as ``(H, W, 3)`` uint8 RGB.
+
+    Grey is repeated, palettes are looked up, transparency is dropped, 16 bits are scaled to 8 and a
+    camera's rotation tag is left alone (a rotated view of a rectified pair would not be rectified).
+    Linear high-range images (EXR, HDR) are scaled so that their 99th percentile is white, with gamma 2.2.
+
+    Raises:
+        InputError: the file is missing, a folder, empty, or not an image that can be decoded.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not an image")
+    if not path.is_file():
+        raise InputError(f"{path} does not exist")
+    if path.suffix.lower() in _OPENCV_SUFFIXES:
+        return _read_by_opencv(path)
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            return _as_rgb8(image, path)
+    except UnidentifiedImageError:
+        if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
+            return _read_by_opencv(path)
+        raise InputError(f"{path} is not an image file that can be read") from None
+    except Image.DecompressionBombError as error:
+        raise InputError(f"{path} is too large ({error})") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is broken or cut short ({error})") from None
+
+
+def _as_rgb8(image: Any, path: Path) -> NDArray[np.uint8]:
+    if image.mode.startswith("I;16") or image.mode == "I":
+        values = np.asarray(image).astype(np.int64)
+        if values.min() < 0 or values.max() > 65535:
+            raise InputError(f"{path} has values outside 16 bits; save it with 8 or 16 bits a channel")
+        grey = np.rint(values / 257).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    if image.mode == "F":
+        return _tone_mapped(np.repeat(np.asarray(image, np.float32)[..., None], 3, axis=2), path)
+    if image.mode in ("LA", "PA", "La"):
+        image = image.convert("LA").getchannel(0)
+    elif image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    if image.mode in ("RGBA", "RGBa", "RGBX"):
+        return np.ascontiguousarray(np.asarray(image)[..., :3])
+    return np.array(image.convert("RGB"))
+
+
+def _read_by_opencv(path: Path) -> NDArray[np.uint8]:
+    os.environ.setdefault("OPENCV_IO_ENABLE_OPENEXR", "1")
+    try:
+        import cv2
+    except ImportError:
+        raise InputError(f"reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
+    try:
+        values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        raise InputError(
+            f"OpenCV cannot read {path}; set OPENCV_IO_ENABLE_OPENEXR=1 before Python starts ({error.err})"
+        ) from None
+    if values is None:
+        raise InputError(f"{path} is not an image that OpenCV reads")
+    rgb = values[..., ::-1]
+    if rgb.dtype == np.uint8:
+        return np.ascontiguousarray(rgb)
+    if rgb.dtype == np.uint16:
+        return np.rint(rgb / 257).astype(np.uint8)
+    return _tone_mapped(np.asarray(rgb, np.float32), path)
+
+
+def _tone_mapped(linear: NDArray[np.float32], path: Path) -> NDArray[np.uint8]:
+    finite = linear[np.isfinite(linear)]
+    if finite.size == 0:
+        raise InputError(f"{path} holds no finite values")
+    white = max(float(np.percentile(finite, 99)), 1e-6)
+    shown = np.clip(np.nan_to_num(linear, nan=0, posinf=white, neginf=0) / white, 0, 1) ** (1 / 2.2)
+    return np.rint(shown * 255).astype(np.uint8)
