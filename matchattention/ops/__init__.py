@@ -1,0 +1,5 @@
+"""The operator."""
+
+from matchattention.ops.attention import match_attention
+
+__all__ = ["match_attention"]

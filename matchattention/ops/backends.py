@@ -1,0 +1,96 @@
+"""The backends of the operator: each can say in a sentence why it cannot run a call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from matchattention.errors import InputError
+from matchattention.ops.reference import match_attention_reference
+
+Result = tuple[Tensor, Tensor | None]
+
+
+class Backend(NamedTuple):
+    """One implementation of the operator.
+
+    Attributes:
+        name: what users pass as ``backend=``.
+        why_not: sentence that says why this call cannot run here, or None when it can.
+        run: the implementation; arguments as in ``match_attention_reference``.
+    """
+
+    name: str
+    why_not: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str], str | None]
+    run: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str, bool], Result]
+
+
+@functools.cache
+def _triton_module() -> object | str:
+    """The Triton backend's module, or the sentence that says why it is not there."""
+    try:
+        from matchattention.ops import triton_backend
+    except ImportError as error:
+        return f"Triton cannot be imported ({error}); install it or use backend='reference'."
+    return triton_backend
+
+
+def _triton_why_not(*call: object) -> str | None:
+    module = _triton_module()
+    return module if isinstance(module, str) else module.why_not(*call)  # type: ignore[attr-defined]
+
+
+def _triton_run(*call: object) -> Result:
+    return _triton_module().match_attention_triton(*call)  # type: ignore[union-attr]
+
+
+@functools.cache
+def _compiled_reference() -> Callable[..., Result]:
+    return torch.compile(match_attention_reference, fullgraph=True, dynamic=False)
+
+
+def _compile_why_not(*call: object) -> str | None:
+    if torch.compiler.is_compiling():
+        return None
+    try:
+        from torch._inductor.utils import is_big_gpu  # noqa: F401  (inductor is part of this build)
+    except ImportError as error:
+        return f"torch.compile is not usable in this build of PyTorch ({error})."
+    return None
+
+
+def _compile_run(*call: object) -> Result:
+    if torch.compiler.is_compiling():  # an outer compile already covers the reference
+        return match_attention_reference(*call)  # type: ignore[arg-type]
+    return _compiled_reference()(*call)
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend("triton", _triton_why_not, _triton_run),
+        Backend("reference", lambda *call: None, match_attention_reference),
+        Backend("compile", _compile_why_not, _compile_run),
+    )
+}
+
+
+def choose(name: str, call: tuple[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str]) -> Backend:
+    """The backend asked for, or for "auto" Triton on a GPU and the reference elsewhere.
+
+    An explicit request is never silently replaced: if that backend cannot run the call, its reason is raised.
+    """
+    if name == "auto":
+        triton = BACKENDS["triton"]
+        return triton if call[0].is_cuda and triton.why_not(*call) is None else BACKENDS["reference"]
+    if name not in BACKENDS:
+        raise InputError(f"There is no backend '{name}'; use auto, {', '.join(BACKENDS)}.")
+    backend = BACKENDS[name]
+    reason = backend.why_not(*call)
+    if reason is not None:
+        raise InputError(reason)
+    return backend
