@@ -1,0 +1,252 @@
+"""From the light a scene sends to the numbers a camera stores, for both views of a batch at once.
+
+Every sample draws its own camera. No shape depends on a drawn value and nothing waits for the device, so that
+the whole function can be captured in a CUDA graph: call it once before capturing, which fills the caches of
+constants, and register the generator with the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from matchattention.errors import InputError
+from matchattention.synth import jpeg
+from matchattention.synth.sensor_config import INGREDIENTS, Ingredient, SensorConfig
+from matchattention.synth.sensor_optics import (
+    BLOB_DRAWS,
+    LIGHT_CELLS,
+    blobs,
+    enlarge,
+    line_taps,
+    smooth_gain,
+    spread,
+)
+
+__all__ = ["Ingredient", "SensorConfig", "apply"]
+
+DISPLAY_EXPONENT = 1 / 2.2
+MIDDLE_GREY = 0.2  # linear mean of a well exposed picture
+SHOT_VARIANCE = 1e-4  # of white at ISO 100: a full well of 10 000 electrons
+READ_DEVIATION = 6e-4  # of white at ISO 100
+GAINS = ("exposure", "auto_exposure", "white_balance")
+FIELDS = ("vignetting", "uneven_light", "dust", "smudge")
+LUMA = (0.2126, 0.7152, 0.0722)
+KNOTS = LIGHT_CELLS[0] * LIGHT_CELLS[1]
+# Uniform numbers a pair needs beside its strengths: white balance 2, streak axis 1, chromatic direction 1,
+# infrared weights 2, knots of the uneven light.
+SHARED_DRAWS = 6 + KNOTS
+
+
+class _Draws(NamedTuple):
+    """One camera per view: views stacked as [left 0 … B-1, right 0 … B-1], N = 2 B."""
+
+    strengths: dict[str, Tensor]  # (N,) each
+    shared: Tensor  # (SHARED_DRAWS, N) in [0, 1), equal for both views of a pair
+    own: Tensor  # (BLOB_DRAWS, N) in [0, 1), different in each view
+
+
+@lru_cache(maxsize=64)
+def _limits(config: SensorConfig, device: torch.device) -> Tensor:
+    """(7, ingredients, 1): probability, low, span, log(high/low), difference, logarithmic, never negative."""
+    rows = []
+    for name in INGREDIENTS:
+        item: Ingredient = getattr(config, name)
+        ratio = math.log(item.high / item.low) if item.logarithmic else 0.0
+        span = item.high - item.low
+        rows.append(
+            (item.probability, item.low, span, ratio, item.difference, item.logarithmic, item.low >= 0)
+        )
+    return torch.tensor(rows, dtype=torch.float32, device=device).T[..., None].contiguous()
+
+
+def _draw(config: SensorConfig, pairs: int, generator: torch.Generator, device: torch.device) -> _Draws:
+    """Draw every ingredient whether it is used or not: switching one off leaves the others as they were."""
+    count = len(INGREDIENTS)
+    common, own = torch.rand(
+        (2 * count + SHARED_DRAWS + 2 * (count + BLOB_DRAWS), pairs), generator=generator, device=device
+    ).split([2 * count + SHARED_DRAWS, 2 * (count + BLOB_DRAWS)])
+    gate, value, shared = common.split([count, count, SHARED_DRAWS])
+    own = own.view(count + BLOB_DRAWS, 2 * pairs)
+
+    probability, low, span, ratio, difference, logarithmic, magnitude = _limits(config, device)
+    level = torch.where(logarithmic > 0, low * torch.exp(ratio * value), low + span * value)
+    present = (gate < probability).float()
+    level = level * present
+    mismatch = 1 + level[INGREDIENTS.index("mismatch")]
+    apart = (2 * own[:count] - 1) * difference * (present * mismatch).repeat(1, 2)
+    strengths = level.repeat(1, 2) + apart  # (ingredients, N)
+    strengths = torch.where(magnitude > 0, strengths.clamp_min(0), strengths)
+    return _Draws(dict(zip(INGREDIENTS, strengths)), shared.repeat(1, 2), own[count:])
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
+
+@lru_cache(maxsize=16)
+def _luma(device: torch.device) -> Tensor:
+    return torch.tensor(LUMA, device=device)
+
+
+@lru_cache(maxsize=16)
+def _demosaic_kernels(device: torch.device) -> Tensor:
+    """(3, 1, 3, 3): bilinear interpolation of red, green and blue from their own sites."""
+    corner = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]) / 4
+    cross = torch.tensor([[0.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 0.0]]) / 4
+    return torch.stack([corner, cross, corner])[:, None].to(device)
+
+
+@lru_cache(maxsize=16)
+def _halo_kernels(device: torch.device) -> Tensor:
+    """(3, 1, 5, 5): the Gaussian of 1 px that an unsharp mask subtracts."""
+    line = torch.exp(-(torch.arange(-2.0, 3.0) ** 2) / 2)
+    line = line / line.sum()
+    return (line[:, None] * line).expand(3, 1, 5, 5).contiguous().to(device)
+
+
+def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
+    """Exposure, colour cast, vignetting, uneven light, dust and smudges."""
+    strength = draws.strengths
+    height, width = images.shape[-2:]
+    gain = torch.exp2(strength["exposure"])
+    if config.auto_exposure.active:
+        mean = images.clamp(0, 1).mean((1, 2, 3)).view(2, -1).mean(0).repeat(2)  # one gain for the pair
+        gain = gain * ((MIDDLE_GREY / mean.clamp_min(1e-3)).clamp(0.2, 8) ** strength["auto_exposure"])
+    red, blue = draws.shared[0] * 2 - 1, draws.shared[1] * 2 - 1
+    cast = torch.stack([red, -(red + blue) / 4, blue], dim=1)  # (N, 3)
+    images = images * (gain[:, None] * torch.exp(strength["white_balance"][:, None] * cast))[..., None, None]
+    if not config.active(*FIELDS):
+        return images
+    knots = (2 * draws.shared[-KNOTS:] - 1).T.reshape(-1, *LIGHT_CELLS)
+    field = smooth_gain(strength["vignetting"], strength["uneven_light"], knots, height, width)
+    dust, smudge = blobs(draws.own, height, width)
+    veil = strength["smudge"][:, None, None] * smudge
+    field = field * (1 - strength["dust"].clamp_max(1)[:, None, None] * dust) * (1 - veil)
+    field, veil = enlarge(torch.stack([field, veil], dim=1), height, width).split(1, dim=1)
+    return torch.addcmul(veil, images, field)
+
+
+def _focus(images: Tensor, draws: _Draws) -> Tensor:
+    """Defocus, streak and chromatic shift: one separable filter for each channel."""
+    strength = draws.strengths
+    count = images.shape[0]
+    along_x = (draws.shared[2] < 0.7).float()  # rigs turn sideways more often than they nod
+    angle = draws.shared[3] * (2 * math.pi)
+    # A crop away from the optical centre sees the radial shift of red and blue as nearly constant.
+    side = torch.arange(1, -2, -1, device=images.device) * 0.5  # red +1/2, green 0, blue -1/2
+    shift = strength["chromatic_shift"][:, None] * side  # (N, 3)
+    blur = strength["defocus"].clamp_max(2.5)[:, None].expand(count, 3).flatten()
+    streak = strength["streak"]
+
+    def taps(part: Tensor, direction: Tensor) -> Tensor:
+        lengths = (streak * part)[:, None].expand(count, 3).flatten()
+        return line_taps(blur, lengths, (shift * direction[:, None]).flatten())
+
+    return spread(images, taps(along_x, torch.cos(angle)), taps(1 - along_x, torch.sin(angle)))
+
+
+def _expose(images: Tensor, iso: Tensor, generator: torch.Generator) -> Tensor:
+    """Shot and read noise; ``iso`` (N,) is ISO / 100."""
+    iso = _per_image(iso)
+    variance = images.clamp_min(0) * (iso * SHOT_VARIANCE) + (iso * READ_DEVIATION) ** 2
+    noise = torch.randn(images.shape, generator=generator, device=images.device)
+    return torch.addcmul(images, noise, variance.sqrt_())
+
+
+def _demosaic(images: Tensor, amount: Tensor) -> Tensor:
+    """Keep one colour per pixel (RGGB), interpolate the others; ``amount`` (N,) blends."""
+    height, width = images.shape[-2:]
+    odd_row = (torch.arange(height, device=images.device) % 2)[:, None]
+    odd_column = (torch.arange(width, device=images.device) % 2)[None]
+    red, blue = (1 - odd_row) * (1 - odd_column), odd_row * odd_column
+    sites = torch.stack([red, 1 - red - blue, blue]).to(images.dtype)  # (3, H, W)
+    # Reflection keeps the pattern's parity across the border.
+    raw = F.pad(images * sites, (1, 1, 1, 1), mode="reflect")
+    return torch.lerp(images, F.conv2d(raw, _demosaic_kernels(images.device), groups=3), _per_image(amount))
+
+
+def _mix_colours(images: Tensor, draws: _Draws) -> Tensor:
+    """Saturation, greyscale and near infrared as one 3x3 matrix for each image."""
+    strength = draws.strengths
+    identity = torch.eye(3, device=images.device)
+    luma = _luma(images.device).expand(3, 3)
+    # Silicon's filters all pass infrared: weights lean to red, may be negative, and sum to one.
+    red, blue = 0.5 + 0.8 * draws.shared[4], -0.3 + 0.6 * draws.shared[5]
+    infrared = torch.stack([red, 1 - red - blue, blue], dim=1)[:, None].expand(-1, 3, 3)
+    saturation = strength["colour_saturation"].view(-1, 1, 1)
+    matrix = identity + saturation * (identity - luma)
+    matrix = torch.lerp(matrix, luma.expand_as(matrix), strength["greyscale"].view(-1, 1, 1))
+    matrix = torch.lerp(matrix, infrared, strength["near_infrared"].view(-1, 1, 1))
+    return torch.bmm(matrix, images.flatten(2)).view_as(images)
+
+
+def _develop(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
+    """Linear light to display values in [0, 1]: shoulder, clipping, gamma, contrast, black level."""
+    strength = {name: _per_image(value) for name, value in draws.strengths.items()}
+    if config.shoulder.active:
+        soft = strength["shoulder"]
+        images = images * (1 + soft) / (1 + soft * images.clamp_min(0))
+    exponent = DISPLAY_EXPONENT * torch.exp2(strength["gamma"])
+    images = images.clamp(0, 1).pow_(exponent)
+    if config.contrast.active:
+        images = torch.lerp(images, images * images * (3 - 2 * images), strength["contrast"])
+    if config.black_level.active:
+        images = torch.lerp(images, torch.ones_like(images), strength["black_level"])
+    return images.clamp_(0, 1)
+
+
+@torch.no_grad()
+def apply(
+    image0: Tensor, image1: Tensor, config: SensorConfig, generator: torch.Generator | int
+) -> tuple[Tensor, Tensor]:
+    """Photograph both views of a batch.
+
+    Args:
+        image0: (B, 3, H, W) float, linear light; 1 is white at exposure zero, more is allowed.
+        image1: (B, 3, H, W), the other view.
+        config: what may happen; `SensorConfig.preset` has three.
+        generator: on the images' device, or a seed. The same state gives the same pictures.
+
+    Returns:
+        Both views as (B, 3, H, W) float32 in [0, 255], as displayed.
+    """
+    if image0.ndim != 4 or image0.shape[1] != 3 or image0.shape != image1.shape:
+        raise InputError(
+            f"the sensor takes two views of one shape (B, 3, H, W), got {tuple(image0.shape)} and "
+            f"{tuple(image1.shape)}; stack equal sizes and three channels"
+        )
+    if isinstance(generator, int):
+        generator = torch.Generator(image0.device).manual_seed(generator)
+    draws = _draw(config, image0.shape[0], generator, image0.device)
+    images = torch.cat([image0, image1]).float()
+
+    if config.active(*GAINS, *FIELDS):
+        images = _illuminate(images, config, draws)
+    if config.active("defocus", "streak", "chromatic_shift"):
+        images = _focus(images, draws)
+    if config.noise.active:
+        images = _expose(images, draws.strengths["noise"], generator)
+    if config.mosaic.active:
+        # A camera without colour filters has no mosaic.
+        colour = 1 - torch.maximum(draws.strengths["greyscale"], draws.strengths["near_infrared"])
+        images = _demosaic(images, draws.strengths["mosaic"] * colour)
+    if config.active("colour_saturation", "greyscale", "near_infrared"):
+        images = _mix_colours(images, draws)
+    images = _develop(images, config, draws)
+    if config.sharpening.active:
+        halo = F.conv2d(F.pad(images, (2, 2, 2, 2), mode="replicate"), _halo_kernels(images.device), groups=3)
+        images = torch.addcmul(images, images - halo, _per_image(draws.strengths["sharpening"])).clamp_(0, 1)
+    images = images * 255
+    if config.jpeg.active:
+        loss = draws.strengths["jpeg"]
+        images = torch.where(_per_image(loss) > 0, jpeg.compress(images, (100 - loss).clamp(1, 100)), images)
+    if config.eight_bit:
+        images = images.round_()
+    left, right = images.chunk(2)
+    return left, right
