@@ -207,23 +207,27 @@ def write_npy(path: FilePath, values: NDArray[Any]) -> None:
 
 
 def read_exr(path: FilePath) -> Field:
-    """The values of an OpenEXR file, ``(H, W)``: all that is stored, or its first (red) channel."""
-    os.environ.setdefault("OPENCV_IO_ENABLE_OPENEXR", "1")
+    """The values of an OpenEXR file, ``(H, W)``: its only channel, or the one named R, Y or Z."""
+    channels = read_exr_channels(path)
+    for name in ("R", "Y", "Z", *channels):
+        if name in channels:
+            return _unknown_as_inf(channels[name])
+    raise InputError(f"{path} holds no channels")
+
+
+def read_exr_channels(path: FilePath) -> dict[str, NDArray[Any]]:
+    """Every channel ``(H, W)`` of an OpenEXR file by its name."""
     try:
-        import cv2
+        import OpenEXR
     except ImportError:
-        raise InputError(f"reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
+        raise InputError(f"reading {path} needs OpenEXR: pip install 'matchattention[exr]'") from None
     if not Path(path).is_file():
         raise InputError(f"{path} does not exist")
     try:
-        values = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
-        raise InputError(
-            f"OpenCV cannot read {path}; set OPENCV_IO_ENABLE_OPENEXR=1 before Python starts ({error.err})"
-        ) from None
-    if values is None:
-        raise InputError(f"{path} is not an EXR file that OpenCV reads")
-    return _unknown_as_inf(values if values.ndim == 2 else values[..., 2])
+        with OpenEXR.File(str(path), separate_channels=True) as file:
+            return {name: np.array(channel.pixels) for name, channel in file.channels().items()}
+    except RuntimeError as error:
+        raise InputError(f"{path} is not an EXR file that can be read ({error})") from None
 
 
 def _content(path: FilePath) -> bytes:

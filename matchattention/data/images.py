@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.formats import read_exr_channels
 from matchattention.errors import InputError
 
 FilePath = str | os.PathLike[str]
-_OPENCV_SUFFIXES = {".exr", ".hdr"}
 
 
 def read_image(path: FilePath) -> NDArray[np.uint8]:
@@ -30,7 +30,9 @@ def read_image(path: FilePath) -> NDArray[np.uint8]:
         raise InputError(f"{path} is a folder, not an image")
     if not path.is_file():
         raise InputError(f"{path} does not exist")
-    if path.suffix.lower() in _OPENCV_SUFFIXES:
+    if path.suffix.lower() == ".exr":
+        return _read_exr(path)
+    if path.suffix.lower() == ".hdr":
         return _read_by_opencv(path)
     from PIL import Image, UnidentifiedImageError
 
@@ -58,27 +60,27 @@ def _as_rgb8(image: Any, path: Path) -> NDArray[np.uint8]:
         return np.repeat(grey[..., None], 3, axis=2)
     if image.mode == "F":
         return _tone_mapped(np.repeat(np.asarray(image, np.float32)[..., None], 3, axis=2), path)
-    if image.mode in ("LA", "PA", "La"):
-        image = image.convert("LA").getchannel(0)
-    elif image.mode == "P" and "transparency" in image.info:
+    if image.mode in ("LA", "La"):
+        image = image.getchannel(0)
+    elif image.mode == "PA" or (image.mode == "P" and "transparency" in image.info):
         image = image.convert("RGBA")
     if image.mode in ("RGBA", "RGBa", "RGBX"):
         return np.ascontiguousarray(np.asarray(image)[..., :3])
     return np.array(image.convert("RGB"))
 
 
+def _read_exr(path: Path) -> NDArray[np.uint8]:
+    channels = read_exr_channels(path)
+    names = ["R", "G", "B"] if {"R", "G", "B"} <= channels.keys() else [next(iter(channels))] * 3
+    return _tone_mapped(np.stack([channels[name] for name in names], axis=-1).astype(np.float32), path)
+
+
 def _read_by_opencv(path: Path) -> NDArray[np.uint8]:
-    os.environ.setdefault("OPENCV_IO_ENABLE_OPENEXR", "1")
     try:
         import cv2
     except ImportError:
         raise InputError(f"reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
-    try:
-        values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
-    except cv2.error as error:
-        raise InputError(
-            f"OpenCV cannot read {path}; set OPENCV_IO_ENABLE_OPENEXR=1 before Python starts ({error.err})"
-        ) from None
+    values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
     if values is None:
         raise InputError(f"{path} is not an image that OpenCV reads")
     rgb = values[..., ::-1]
