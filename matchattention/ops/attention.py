@@ -57,7 +57,8 @@ def match_attention(
     window = (int(window[0]), int(window[1]))
     _check(q, k, v, relative_position, window, similarity)
     chosen = backends.choose(backend, (q, k, v, relative_position, window, similarity))
-    return chosen.run(q, k, v, relative_position, window, similarity, need_weights)
+    with torch.autocast(q.device.type, enabled=False):  # similarities and sums stay in fp32
+        return chosen.run(q, k, v, relative_position, window, similarity, need_weights)
 
 
 def _check(

@@ -1,0 +1,74 @@
+"""From a coarse scale to the next finer one: features by transposed convolution, fields convexly."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from matchattention.layers.tokens import as_image, as_tokens, positions_dtype
+
+
+class FeatureUpsampling(nn.Module):
+    """Coarse tokens twice as fine, joined with the encoder's."""
+
+    def __init__(self, coarse: int, fine: int) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(coarse, fine, 2, stride=2)
+        self.join = nn.Conv2d(2 * fine, fine, 1)
+        self.smooth = nn.Conv2d(fine, fine, 3, padding=1)
+
+    def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
+        joined = F.relu(self._join(torch.cat((self._up(coarse), encoded), -1)))
+        return as_tokens(self.smooth(as_image(joined)))
+
+    def _up(self, tokens: Tensor) -> Tensor:
+        """The transposed convolution as one matrix product: its 2x2 patches do not overlap."""
+        batch, height, width, _ = tokens.shape
+        matrix = self.up.weight.permute(2, 3, 1, 0).flatten(0, 2)  # (2 * 2 * fine, coarse)
+        patches = F.linear(tokens, matrix).view(batch, height, width, 2, 2, -1)
+        patches = patches + self.up.bias.to(patches.dtype)  # type: ignore[union-attr]
+        return patches.transpose(2, 3).reshape(batch, 2 * height, 2 * width, -1)
+
+    def _join(self, tokens: Tensor) -> Tensor:
+        return F.linear(tokens, self.join.weight.flatten(1), self.join.bias)
+
+
+class ConvexUpsampling(nn.Module):
+    """Each fine value is a learned convex combination of its 3x3 coarse neighbours.
+
+    Args:
+        channels: of the coarse features that predict the weights.
+        hidden: channels of the weight head.
+        factor: how much finer.
+        border: "replicate" repeats edge values; "zero" pulls fields towards zero there, as the released
+            networks were trained with.
+    """
+
+    def __init__(self, channels: int, hidden: int, factor: int, border: str = "replicate") -> None:
+        super().__init__()
+        self.factor = factor
+        self.border = border
+        self.head = nn.Conv2d(channels, hidden, 3, padding=1)
+        self.weights = nn.Conv2d(hidden, 9 * factor * factor, 1)
+
+    def mask(self, features: Tensor) -> Tensor:
+        """(B, H, W, 9, factor * factor) weights that sum to one over the nine neighbours."""
+        hidden = F.relu(as_tokens(self.head(as_image(features))))
+        logits = F.linear(hidden, self.weights.weight.flatten(1), self.weights.bias)
+        return logits.to(positions_dtype(logits)).unflatten(-1, (9, -1)).softmax(-2)
+
+    def forward(self, mask: Tensor, field: Tensor) -> Tensor:
+        """Upsample a field (B, H, W, C) of positions; values grow with the factor."""
+        batch, height, width, channels = field.shape
+        image = as_image(field * self.factor)
+        padded = as_tokens(
+            F.pad(image, (1, 1, 1, 1), mode="replicate") if self.border == "replicate" else F.pad(image, (1, 1, 1, 1))
+        )
+        total = torch.zeros(batch, height, width, self.factor**2, channels, dtype=field.dtype, device=field.device)
+        for index in range(9):
+            dy, dx = divmod(index, 3)
+            neighbour = padded[:, dy : dy + height, dx : dx + width]
+            total = total + mask[:, :, :, index].unsqueeze(-1) * neighbour.unsqueeze(-2)
+        grid = total.view(batch, height, width, self.factor, self.factor, channels)
+        return grid.transpose(2, 3).reshape(batch, height * self.factor, width * self.factor, channels)
