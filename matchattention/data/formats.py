@@ -28,6 +28,12 @@ _FLO_TAG = b"PIEH"  # the float 202021.25, little endian
 _FLO_UNKNOWN = 1e9
 
 
+def known_pixels(field: NDArray[Any]) -> NDArray[np.bool_]:
+    """``(H, W)`` where a disparity ``(H, W)`` or flow ``(H, W, 2)`` is known."""
+    finite = np.isfinite(field)
+    return finite if finite.ndim == 2 else np.logical_and.reduce(finite, axis=-1)
+
+
 def read_pfm(path: FilePath) -> Field:
     """Read a portable float map: ``(H, W)``, or ``(H, W, 3)`` for the colour kind.
 

@@ -61,6 +61,13 @@ def read_png16(path: str | os.PathLike[str]) -> NDArray[np.uint16]:
     return pixels.view(">u2").astype(np.uint16)  # (H, W, C)
 
 
+def is_png16(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's header says PNG with 16 bits a channel."""
+    with Path(path).open("rb") as file:
+        header = file.read(25)
+    return header.startswith(_SIGNATURE) and header[24:25] == b"\x10"
+
+
 def write_png16(path: str | os.PathLike[str], image: NDArray[np.uint16]) -> None:
     """Write ``(H, W)`` grey or ``(H, W, 3)`` colour, uint16, as a PNG."""
     if image.dtype != np.uint16 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):

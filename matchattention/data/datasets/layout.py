@@ -1,0 +1,86 @@
+"""Looking around in a dataset's folders, with sentences that name what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchattention.errors import InputError
+
+
+def require_folder(*candidates: Path) -> Path:
+    """The first of ``candidates`` that is a folder."""
+    for folder in candidates:
+        if folder.is_dir():
+            return folder
+    raise InputError(f"expected the folder {' or '.join(str(folder) for folder in candidates)}")
+
+
+def require_file(*candidates: Path) -> Path:
+    """The first of ``candidates`` that is a file."""
+    for file in candidates:
+        if file.is_file():
+            return file
+    raise InputError(f"expected the file {' or '.join(str(file) for file in candidates)}")
+
+
+def optional_file(*candidates: Path) -> Path | None:
+    """The first of ``candidates`` that is a file, or None."""
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def folders(parent: Path) -> list[Path]:
+    """The folders in ``parent`` by name; hidden ones are skipped."""
+    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def files(parent: Path, pattern: str) -> list[Path]:
+    """The files of ``parent`` that match, by name; at least one."""
+    found = sorted(parent.glob(pattern))
+    if not found:
+        raise InputError(f"expected files like {parent / pattern}")
+    return found
+
+
+def same_length(*lists: list[Path]) -> None:
+    """Refuse lists that belong together but differ in length."""
+    if len({len(files) for files in lists}) > 1:
+        counts = ", ".join(f"{len(files)} in {files[0].parent}" for files in lists)
+        raise InputError(f"files that belong together differ in number: {counts}")
+
+
+def consecutive(frames: Iterable[Path]) -> list[tuple[Path, Path]]:
+    """Each frame with the one after it."""
+    return list(pairwise(frames))
+
+
+def read_grey(path: Path) -> NDArray[np.uint8]:
+    """A mask as its 8-bit values ``(H, W)``."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("L") if image.mode != "P" else image).copy()
+    except FileNotFoundError:
+        raise InputError(f"expected the file {path}") from None
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise InputError(f"{path} is not a mask that can be read ({error})") from None
+
+
+def mask_equal(path: Path, value: int) -> NDArray[np.bool_]:
+    """Pixels of a mask file with exactly this value."""
+    return read_grey(path) == value
+
+
+def mask_zero(*paths: Path) -> NDArray[np.bool_]:
+    """Pixels that are zero in every one of the mask files."""
+    return np.logical_and.reduce([read_grey(path) == 0 for path in paths])
+
+
+def mask_nonzero(path: Path) -> NDArray[np.bool_]:
+    """Pixels of a mask file that are not zero."""
+    return read_grey(path) != 0
