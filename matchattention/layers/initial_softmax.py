@@ -34,7 +34,8 @@ class SoftmaxEstimate(nn.Module):
 def _stereo(scores: Tensor) -> Tensor:
     """Both views' positions from the row correlation (B, h, w, w)."""
     width = scores.shape[-1]
-    scores = scores.masked_fill(~causal(width, scores.device), float("-inf"))
+    # Zero, not minus infinity: impossible matches keep a share of the softmax, as these networks were trained.
+    scores = scores.masked_fill(~causal(width, scores.device), 0)
     column = torch.arange(width, device=scores.device)
     level = column.view(1, -1)
     left = _disparity(scores, column.view(-1, 1).clamp(min=level), level)
@@ -58,7 +59,7 @@ def _disparity(scores: Tensor, seen_from: Tensor, level: Tensor) -> Tensor:
     width = scores.shape[-1]
     column = torch.arange(width, device=scores.device).view(-1, 1)
     source = (column - level).clamp(min=0).expand(*scores.shape)
-    volume = scores.gather(-1, source).masked_fill(column < level, float("-inf"))
+    volume = scores.gather(-1, source).masked_fill(column < level, 0)
     matching = volume.softmax(-1)  # (B, h, w, level)
     matching = matching.gather(-2, seen_from.expand(*matching.shape))
     half = WINDOW // 2

@@ -19,7 +19,7 @@ class FeatureUpsampling(nn.Module):
         self.smooth = nn.Conv2d(fine, fine, 3, padding=1)
 
     def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
-        joined = F.relu(self._join(torch.cat((self._up(coarse), encoded), -1)))
+        joined = F.relu(self._join(torch.cat((encoded, self._up(coarse)), -1)))
         return as_tokens(self.smooth(as_image(joined)))
 
     def _up(self, tokens: Tensor) -> Tensor:
