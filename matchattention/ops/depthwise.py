@@ -1,6 +1,5 @@
 """Depthwise 3x3 convolution on channels-last tokens, alone and fused with the gate of a ConvGLU."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 

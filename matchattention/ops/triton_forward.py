@@ -1,0 +1,123 @@
+"""The operator's forward pass in one kernel: keys, CAS weights and values of a tile, nothing written in between."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from matchattention.ops.triton_tiles import call_arguments, readable, tiling
+from matchattention.ops.triton_window import (
+    flat_channels,
+    flat_exists,
+    key_offset,
+    load_key,
+    mask_overhang,
+    place_axis,
+    sampling_weights,
+    score,
+    spread,
+    stack,
+    tile_of_queries,
+)
+
+
+@triton.jit
+def forward_kernel(
+    q_pointer, k_pointer, v_pointer, r_pointer, out_pointer, weights_pointer,
+    height, width, tiles_x, tiles_y, groups, gamma,
+    lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
+    R_BATCH, R_ROW, R_COLUMN, R_HEAD, R_AXIS,
+    Q_BATCH, Q_ROW, Q_UNIT: tl.constexpr, Q_COLUMN: tl.constexpr, Q_HEAD: tl.constexpr,
+    K_BATCH, K_ROW, K_UNIT: tl.constexpr, K_COLUMN: tl.constexpr, K_HEAD: tl.constexpr,
+    V_BATCH, V_ROW, V_UNIT: tl.constexpr, V_COLUMN: tl.constexpr, V_HEAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OVERHANGS: tl.constexpr,
+    CHANNELS: tl.constexpr, VALUE_CHANNELS: tl.constexpr, HEADS: tl.constexpr,
+    C: tl.constexpr, CV: tl.constexpr, G: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr,
+    DOT: tl.constexpr, PER_HEAD: tl.constexpr, NEED_WEIGHTS: tl.constexpr, LARGE: tl.constexpr,
+    K_RUN: tl.constexpr, V_RUN: tl.constexpr,
+):
+    T: tl.constexpr = TILE_Y * TILE_X
+    KEYS: tl.constexpr = ROWS * COLUMNS
+    group, image, y, x, valid = tile_of_queries(height, width, tiles_x, tiles_y, groups, TILE_Y, TILE_X)
+    head = group * G + tl.arange(0, G)[None, :]
+
+    r_at = image * R_BATCH + y[:, None].to(tl.int64) * R_ROW + x[:, None] * R_COLUMN
+    if PER_HEAD:
+        r_at = r_at + tl.minimum(head, HEADS - 1) * R_HEAD
+    column, right = place_axis(
+        x[:, None].to(tl.float32) + tl.load(r_pointer + r_at), lowest_x, highest_x, last_x, COLUMNS
+    )
+    if ROWS == 1:
+        row = tl.broadcast_to(y[:, None], column.shape)
+        below = right
+    else:
+        row, below = place_axis(
+            y[:, None].to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS), lowest_y, highest_y, last_y, ROWS
+        )
+
+    exists = flat_exists(group, HEADS, G, CHANNELS, C)
+    q_at = image * (Q_BATCH * Q_UNIT) + y[:, None].to(tl.int64) * (Q_ROW * Q_UNIT) + x[:, None] * Q_COLUMN
+    q = tl.load(q_pointer + q_at + flat_channels(group, Q_HEAD, G, CHANNELS, C), mask=exists, other=0.0).to(tl.float32)
+
+    k_base = k_pointer + image * (K_BATCH * K_UNIT)
+    k_channels = flat_channels(group, K_HEAD, G, CHANNELS, C)
+    scores = ()
+    for j in tl.static_range(KEYS):
+        offset = key_offset(row, column, K_ROW * K_UNIT, K_COLUMN, j, COLUMNS, LARGE)
+        key = load_key(
+            k_base, offset, k_channels, exists, row, column, height, width,
+            j, COLUMNS, T, G, C, OVERHANGS, K_RUN,
+        )
+        s = score(q, key, gamma, DOT, T, G, C)
+        scores = scores + (mask_overhang(s, row, column, height, width, j, COLUMNS, OVERHANGS),)
+
+    weights = sampling_weights(scores, right, below, ROWS, COLUMNS)
+
+    v_base = v_pointer + image * (V_BATCH * V_UNIT)
+    v_channels = flat_channels(group, V_HEAD, G, VALUE_CHANNELS, CV)
+    v_exists = flat_exists(group, HEADS, G, VALUE_CHANNELS, CV)
+    total = tl.zeros((T, G * CV), tl.float32)
+    for j in tl.static_range(KEYS):
+        offset = key_offset(row, column, V_ROW * V_UNIT, V_COLUMN, j, COLUMNS, LARGE)
+        value = load_key(
+            v_base, offset, v_channels, v_exists, row, column, height, width,
+            j, COLUMNS, T, G, CV, OVERHANGS, V_RUN,
+        )
+        total += spread(weights[j], T, G, CV) * value
+
+    token = (image * height + y[:, None]) * width + x[:, None]
+    out_at = token * (HEADS * VALUE_CHANNELS) + flat_channels(group, VALUE_CHANNELS, G, VALUE_CHANNELS, CV)
+    tl.store(out_pointer + out_at, total.to(out_pointer.dtype.element_ty), mask=valid[:, None] & v_exists)
+    if NEED_WEIGHTS:
+        if (KEYS & (KEYS - 1)) == 0:
+            at = token * (HEADS * KEYS) + flat_channels(group, KEYS, G, KEYS, KEYS)
+            found = flat_exists(group, HEADS, G, KEYS, KEYS)
+            tl.store(weights_pointer + at, stack(weights, KEYS, T, G), mask=valid[:, None] & found)
+        else:
+            for j in tl.static_range(KEYS):
+                at = token * (HEADS * KEYS) + head * KEYS + j
+                tl.store(weights_pointer + at, weights[j], mask=valid[:, None] & (head < HEADS))
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, window: tuple[int, int], dot: bool, need_weights: bool
+) -> tuple[Tensor, Tensor]:
+    """Launch the forward kernel.
+
+    Returns:
+        Values (B, H, W, heads, c_v) in v's dtype, and weights (B, H, W, heads, rows*columns) in fp32, or an empty
+        tensor when they are not needed.
+    """
+    out = v.new_empty(v.shape)
+    weights = q.new_empty((*q.shape[:4], window[0] * window[1]) if need_weights else (0,), dtype=torch.float32)
+    if out.numel() == 0:
+        return out, weights
+    q, k, v = readable(q), readable(k), readable(v)
+    cut = tiling(q, v, window)
+    forward_kernel[(cut.programs,)](
+        q, k, v, relative_position, out, weights,
+        NEED_WEIGHTS=need_weights, **call_arguments(q, k, v, relative_position, window, dot, cut),
+    )
+    return out, weights
