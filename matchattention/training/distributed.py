@@ -1,0 +1,70 @@
+"""Several processes, one training: the only place that knows about ranks and gradients between them.
+
+Gradients are averaged in one call after the backward pass instead of through DistributedDataParallel's
+hooks, because the captured backward pass runs no hooks. Every rank holds the same weights throughout.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """This process's place among all processes of a training."""
+
+    rank: int = 0
+    count: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process logs, validates and saves."""
+        return self.rank == 0
+
+    def share_weights(self, model: nn.Module) -> None:
+        """Give every rank the first one's parameters and buffers."""
+        if self.count > 1:
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.detach(), src=0)
+
+    @torch.no_grad()
+    def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Replace every rank's gradients by their mean."""
+        if self.count == 1:
+            return
+        gradients: list[Tensor] = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat.div_(self.count)
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients)])
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether the flag is set on any rank, so that all ranks stop at the same step."""
+        if self.count == 1:
+            return flag
+        shared = torch.tensor(float(flag), device=device)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return bool(shared.item())
+
+
+def join() -> Replicas:
+    """Join the processes torchrun started; alone when it started none."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return Replicas()
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return Replicas(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def leave() -> None:
+    """Leave the group of processes; harmless when there is none."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

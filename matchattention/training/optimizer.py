@@ -1,0 +1,132 @@
+"""One update of the weights: gradient norm, clipping, AdamW, running average, all on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW and the weight average.
+
+    Attributes:
+        weight_decay: Applied to weights with two or more dimensions only; norms, biases and residual
+            scales have none.
+        betas: AdamW's.
+        clip: Largest gradient norm; longer gradients are scaled down to it.
+        average_decay: Decay of the exponential average of the weights, reached gradually.
+    """
+
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.99)
+    clip: float = 1.0
+    average_decay: float = 0.999
+
+
+class Updater:
+    """Owns the optimizer and the exponential average of a model's weights.
+
+    Learning rate, averaging weight and statistics are device tensors, so that `update` can be captured in
+    a CUDA graph and replayed with other values.
+
+    Attributes:
+        average: fp32 average of every parameter, in the order of ``names``.
+        statistics: (4,) since the last `read_statistics`: sum of gradient norms, largest norm, steps
+            skipped because a gradient was not finite, steps.
+    """
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+        self.config = config
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.names = [name for name, _ in named]
+        self.parameters = [p for _, p in named]
+        device = self.parameters[0].device
+        self.rate = torch.zeros((), device=device)
+        self._average_weight = torch.ones((), device=device)
+        self.statistics = torch.zeros(4, device=device)
+        on_gpu = device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            [
+                {
+                    "params": [p for p in self.parameters if p.dim() >= 2],
+                    "weight_decay": config.weight_decay,
+                },
+                {"params": [p for p in self.parameters if p.dim() < 2], "weight_decay": 0.0},
+            ],
+            lr=self.rate,
+            betas=config.betas,
+            fused=True,
+            capturable=on_gpu,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate  # one tensor for all, also where the optimizer copies its defaults
+        self.average = [p.detach().clone() for p in self.parameters]
+        self._fill_state()
+
+    def _fill_state(self) -> None:
+        """Give every parameter its moments now: made lazily, they would be captured as zeros for ever."""
+        for parameter in self.parameters:
+            self.optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+    def set_rates(self, learning_rate: float, step: int) -> None:
+        """Values of the next update; ``step`` counts the updates the average has seen."""
+        decay = min(self.config.average_decay, (1 + step) / (10 + step))
+        self.rate.fill_(learning_rate)
+        self._average_weight.fill_(1 - decay)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Clip, step, average. A gradient that is not finite leaves the weights and moments as they are."""
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        finite = torch.isfinite(norm)
+        # The fused kernel divides by `grad_scale` and does nothing where `found_inf`: clipping and
+        # skipping cost no pass over the gradients and no synchronisation.
+        optimizer: torch.optim.Optimizer = self.optimizer
+        optimizer.grad_scale = (norm / self.config.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+        difference = torch._foreach_sub(self.parameters, self.average)
+        torch._foreach_mul_(difference, self._average_weight)
+        torch._foreach_add_(self.average, difference)
+        known = norm.nan_to_num(0.0, 0.0)
+        ones = torch.ones_like(norm)
+        self.statistics[:1].add_(known)
+        self.statistics[1:2].copy_(torch.maximum(self.statistics[1], known))
+        self.statistics[2:].add_(torch.stack(((~finite).float(), ones)))
+
+    @torch.no_grad()
+    def rehearse(self) -> None:
+        """Run `update` once without changing anything, to warm up its kernels before a capture."""
+        weight, kept = self._average_weight.clone(), self.statistics.clone()
+        for parameter in self.parameters:
+            parameter.grad = torch.full_like(parameter, float("nan"))
+        self._average_weight.zero_()
+        self.update()
+        self._average_weight.copy_(weight)
+        self.statistics.copy_(kept)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def read_statistics(self) -> dict[str, float]:
+        """Mean and largest gradient norm and skipped steps since the last call; waits for the device."""
+        total, largest, skipped, steps = self.statistics.tolist()
+        self.statistics.zero_()
+        return {"gradient": total / max(steps - skipped, 1), "gradient_max": largest, "skipped": skipped}
+
+    def averaged(self) -> dict[str, Tensor]:
+        """The averaged weights by parameter name (the live tensors, not copies)."""
+        return dict(zip(self.names, self.average))
+
+    @torch.no_grad()
+    def restart_average(self) -> None:
+        """Begin the average anew from the present weights."""
+        for average, parameter in zip(self.average, self.parameters):
+            average.copy_(parameter)

@@ -1,0 +1,203 @@
+"""One training step: eager anywhere, compiled and captured in CUDA graphs on a GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from matchattention.training.batch import Batch
+from matchattention.training.compilation import compile_blocks, undo_compilation
+from matchattention.training.distributed import Replicas
+from matchattention.training.losses import LossConfig, total_loss
+from matchattention.training.optimizer import Updater
+from matchattention.training.validity import silence_bad_samples
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["eager", "compile", "graph"]
+WARM_UPS = 3
+
+
+class TrainingStep:
+    """Forward, loss, backward and update of one batch, with running means of the loss terms.
+
+    `prepare` brings the step into the fastest mode the machine allows and says in ``mode`` which one that
+    is; whatever fails on the way is logged and the next slower mode is taken, because a training that
+    runs slowly is worth more than one that does not run.
+
+    Attributes:
+        mode: How the step runs now.
+        names: The loss terms, in the order of ``totals``.
+        totals: Device tensor of sums since the last `read_totals`: each term, silenced samples, steps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        updater: Updater,
+        loss: LossConfig,
+        *,
+        mixed_precision: bool,
+        replicas: Replicas | None = None,
+        objective: Callable[..., dict[str, Tensor]] = total_loss,
+    ) -> None:
+        self.model = model
+        self.updater = updater
+        self.loss = loss
+        self.objective = objective
+        self.mixed_precision = mixed_precision
+        self.replicas = replicas or Replicas()
+        self.device = updater.rate.device
+        self.mode: Mode = "eager"
+        self.names = ["loss", "final", "initial", "self", "cross", "consistency", "visible"]
+        self.totals = torch.zeros(len(self.names) + 2, device=self.device)
+        self._compiled = False
+        self._buffers: Batch | None = None
+        self._backward_graph: torch.cuda.CUDAGraph | None = None
+        self._update_graph: torch.cuda.CUDAGraph | None = None
+        # Leaf gradients remember the stream they were first accumulated on. Warm-up, capture and eager
+        # steps share one stream, so that a capture never has to wait for another one.
+        self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
+        self.consumed: torch.cuda.Event | None = None
+        self.finished: torch.cuda.Event | None = None
+
+    def _backward(self, batch: Batch) -> None:
+        """Gradients of one batch, and its loss terms added to the totals."""
+        cleaned, silenced = silence_bad_samples(batch)
+        with torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False
+        ):
+            matches = self.model(cleaned.image0, cleaned.image1)
+        with torch.autocast(self.device.type, enabled=False):
+            terms = self.objective(matches, cleaned, self.loss)
+        terms["loss"].backward()
+        values = [terms[name].detach().float() for name in self.names]
+        self.totals.add_(torch.stack([*values, silenced.float(), torch.ones_like(values[0])]))
+
+    def _clear(self) -> None:
+        for parameter in self.updater.parameters:
+            parameter.grad = None
+
+    def gradients(self, batch: Batch) -> None:
+        """Leave one batch's gradients, averaged over the replicas, in the parameters (eager or compiled)."""
+        self._clear()
+        self._backward(batch)
+        self.replicas.average_gradients(self.updater.parameters)
+
+    def __call__(self, batch: Batch) -> None:
+        """Train on one batch; returns before a GPU is done.
+
+        On a GPU the batch must be ready on the stream that is current when this is called. Its memory may
+        be reused after the event ``consumed``; the step is done after ``finished``.
+        """
+        if self.stream is None:
+            self.gradients(batch)
+            self.updater.update()
+            return
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            if self._backward_graph is None or self._update_graph is None:
+                self.gradients(batch)
+                self.updater.update()
+                self.consumed = self.stream.record_event()
+            else:
+                self._fill(batch)
+                self.consumed = self.stream.record_event()
+                self._backward_graph.replay()
+                self.replicas.average_gradients(self.updater.parameters)
+                self._update_graph.replay()
+            self.finished = self.stream.record_event()
+
+    def _fill(self, batch: Batch) -> None:
+        assert self._buffers is not None
+        for buffer, value in zip(self._buffers, batch):
+            if buffer is not None:
+                buffer.copy_(value, non_blocking=True)
+
+    def prepare(self, example: Batch, fastest: Mode = "graph") -> Mode:
+        """Get ready for batches shaped like ``example``, in the fastest mode up to ``fastest`` that works.
+
+        Changes no weights. Call it again when the shape changes.
+        """
+        self._backward_graph = self._update_graph = self._buffers = None
+        self._clear()
+        self.mode = "eager"
+        if self.stream is None:
+            return self.mode
+        kept = self.totals.clone()
+        if fastest in ("compile", "graph"):
+            self.mode = self._compile(example)
+        if fastest == "graph":
+            self.mode = self._capture(example)
+        if self.mode != "graph":
+            self._clear()
+        self.totals.copy_(kept)
+        return self.mode
+
+    def _warm_up(self, example: Batch, times: int) -> None:
+        assert self.stream is not None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(times):
+                self.gradients(example)
+        self.stream.synchronize()
+
+    def _compile(self, example: Batch) -> Mode:
+        try:
+            if not self._compiled:
+                compile_blocks(self.model)
+                self._compiled = True
+            self._warm_up(example, 1)
+            return "compile"
+        except Exception as error:
+            logger.warning("compiling failed, going on without: %s", _first_line(error))
+            undo_compilation(self.model)
+            self._compiled = False
+            self._clear()
+            torch.cuda.synchronize()
+            return "eager"
+
+    def _capture(self, example: Batch) -> Mode:
+        slower = self.mode
+        try:
+            self._buffers = Batch(*(None if value is None else value.clone() for value in example))  # type: ignore[arg-type]
+            self._warm_up(self._buffers, WARM_UPS)
+            with torch.cuda.stream(self.stream):
+                self.updater.rehearse()
+            self._clear()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            backward, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+            # Other threads (file loaders, loggers) may use the GPU meanwhile.
+            with torch.cuda.graph(backward, stream=self.stream, capture_error_mode="thread_local"):
+                self._backward(self._buffers)
+            with torch.cuda.graph(
+                update, pool=backward.pool(), stream=self.stream, capture_error_mode="thread_local"
+            ):
+                self.updater.update()
+            torch.cuda.synchronize()
+            # The parameters keep the captured gradients: the update graph reads them where they are.
+            self._backward_graph, self._update_graph = backward, update
+            return "graph"
+        except Exception as error:
+            logger.warning("capturing a CUDA graph failed, going on without: %s", _first_line(error))
+            self._buffers = None
+            self._clear()
+            torch.cuda.synchronize()
+            return slower
+
+    def read_totals(self) -> dict[str, float]:
+        """Mean of each loss term and the number of silenced samples since the last call; waits."""
+        *terms, silenced, steps = self.totals.tolist()
+        self.totals.zero_()
+        means = {name: value / max(steps, 1) for name, value in zip(self.names, terms)}
+        return {**means, "silenced": silenced}
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {text.splitlines()[0][:300]}"
