@@ -1,0 +1,105 @@
+"""The pair check finds swapped, shifted, rotated and clashing views, and stays silent on pairs in order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matchattention.errors import InputError, InputWarning
+from matchattention.geometry import check_pair, judge_pair
+from tests.geometry.pictures import pair, texture
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def shifted_up(image: np.ndarray, pixels: int) -> np.ndarray:
+    return np.concatenate([image[pixels:], np.repeat(image[-1:], pixels, axis=0)])
+
+
+def test_a_pair_in_order_says_nothing(recwarn) -> None:
+    left, right, _ = pair()
+    report = judge_pair(left, right)
+    assert report.sentences() == []
+    assert len(recwarn) == 0
+    assert report.matches > 100
+    assert -21 < report.horizontal_shift < -7
+    assert abs(report.vertical_shift) < 0.05
+
+
+def test_swapped_views_are_refused() -> None:
+    left, right, _ = pair()
+    with pytest.raises(InputError, match=r"swapped.*left image first"):
+        judge_pair(right, left)
+
+
+@pytest.mark.parametrize("pixels", [3, 5, 20])
+def test_vertical_shift_is_measured_and_refused(pixels: int) -> None:
+    left, right, _ = pair()
+    report = check_pair(left, shifted_up(right, pixels))
+    assert report.vertical_shift == pytest.approx(-pixels, abs=0.1)
+    with pytest.raises(InputError, match="rectif"):
+        judge_pair(left, shifted_up(right, pixels))
+
+
+def test_a_small_vertical_shift_warns_only() -> None:
+    left, right, _ = pair()
+    with pytest.warns(InputWarning, match="rectified"):
+        judge_pair(left, shifted_up(right, 2))
+
+
+def test_a_rotated_camera_is_refused() -> None:
+    from PIL import Image
+
+    left, right, _ = pair()
+    rotated = np.asarray(Image.fromarray(right).rotate(2.0, resample=Image.Resampling.BILINEAR))
+    with pytest.raises(InputError, match="rectif"):
+        judge_pair(left, rotated)
+
+
+def test_exposure_clash_warns_with_its_ratio() -> None:
+    left, right, _ = pair()
+    with pytest.warns(InputWarning, match=r"2\.\d times darker"):
+        judge_pair(left, (right * 0.45).astype(np.uint8))
+
+
+def test_two_different_scenes_warn() -> None:
+    left, _, _ = pair()
+    with pytest.warns(InputWarning, match="same scene"):
+        judge_pair(left, np.repeat(texture(200, 320, seed=99)[..., None], 3, 2))
+
+
+@pytest.mark.parametrize("black", ["left", "right"])
+def test_a_black_image_is_named(black: str) -> None:
+    left, right, _ = pair()
+    images = {"left": left, "right": right, black: np.zeros_like(left)}
+    with pytest.raises(InputError, match=f"The {black} image is one colour"):
+        judge_pair(images["left"], images["right"])
+
+
+def test_different_sizes() -> None:
+    left, right, _ = pair()
+    with pytest.raises(InputError, match="320x200 and 300x200"):
+        check_pair(left, right[:, :300])
+
+
+def test_too_little_to_judge_is_silence_not_alarm() -> None:
+    ramp = np.broadcast_to(np.linspace(0, 255, 320).astype(np.uint8), (200, 320))
+    report = check_pair(ramp, ramp)
+    assert not report.conclusive
+    assert report.sentences() == []
+    assert check_pair(ramp[:20, :20], ramp[:20, :20]).sentences() == []
+
+
+@pytest.mark.parametrize("scene", ["MotorcycleE", "PianoL", "Playtable", "Jadeplant"])
+def test_real_pairs(scene: str) -> None:
+    folder = SHARED / "MiddEval3" / "trainingQ" / scene
+    if not folder.is_dir():
+        pytest.skip("the shared evaluation pairs are not here")
+    from matchattention.data.images import read_image
+
+    left, right = read_image(folder / "im0.png"), read_image(folder / "im1.png")
+    report = check_pair(left, right)
+    assert not any([report.swapped, report.vertical_doubt, report.unrelated])
+    assert report.exposure_clash == (scene == "MotorcycleE")
+    assert check_pair(right, left).swapped
+    assert check_pair(left, shifted_up(right, 5)).vertical_problem
