@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from matchattention.ops.triton_tiles import call_arguments, readable, tiling
+from matchattention.ops.triton_tiles import ELEMENTS_PER_THREAD, call_arguments, readable, run_of, tiling
 from matchattention.ops.triton_window import (
+    channel_offsets,
     flat_channels,
     flat_exists,
     fold,
@@ -95,7 +96,7 @@ def backward_kernel(
     CHANNELS: tl.constexpr, VALUE_CHANNELS: tl.constexpr, HEADS: tl.constexpr,
     C: tl.constexpr, CV: tl.constexpr, G: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr,
     DOT: tl.constexpr, PER_HEAD: tl.constexpr, LARGE: tl.constexpr, K_RUN: tl.constexpr, V_RUN: tl.constexpr,
-    HAS_GRAD_WEIGHTS: tl.constexpr,
+    GRAD_RUN: tl.constexpr, GRAD_V_RUN: tl.constexpr, HAS_GRAD_WEIGHTS: tl.constexpr,
 ):
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
@@ -172,13 +173,13 @@ def backward_kernel(
         inside = valid[:, None]
         if OVERHANGS:
             inside = inside & (row + j // COLUMNS < height) & (column + j % COLUMNS < width)
-        at = spread(key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE), T, G, C)
-        tl.atomic_add(grad_k_base + at + grad_channels, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
-        at = spread(
-            key_offset(row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE), T, G, CV
-        )
+        offset = key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE)
+        at = channel_offsets(offset, grad_channels, T, G, C, GRAD_RUN)
+        tl.atomic_add(grad_k_base + at, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
+        offset = key_offset(row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE)
+        at = channel_offsets(offset, out_channels, T, G, CV, GRAD_V_RUN)
         grad_value = spread(weights[j], T, G, CV) * grad_out
-        tl.atomic_add(grad_v_base + at + out_channels, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
+        tl.atomic_add(grad_v_base + at, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
 
     tl.store(
         grad_q_pointer + token * (HEADS * CHANNELS) + grad_channels,
@@ -221,13 +222,13 @@ def backward(
     if grad_out.numel() == 0:
         return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), torch.zeros_like(relative_position)
     q, k, v = readable(q), readable(k), readable(v)
-    cut = tiling(q, v, window)
+    cut = tiling(q, v, window, ELEMENTS_PER_THREAD if window[0] == 1 else ELEMENTS_PER_THREAD // 2)
     per_head = relative_position.shape[3] > 1
     grad_r = relative_position.new_empty((*q.shape[:3], q.shape[3] if per_head else cut.groups, 2))
     backward_kernel[(cut.programs,)](
         q, k, v, relative_position, grad_out.contiguous(),
         grad_out if grad_weights is None else grad_weights.contiguous(), grad_q, grad_k, grad_v, grad_r,
-        HAS_GRAD_WEIGHTS=grad_weights is not None,
+        HAS_GRAD_WEIGHTS=grad_weights is not None, GRAD_RUN=run_of(grad_k), GRAD_V_RUN=run_of(grad_v),
         **call_arguments(q, k, v, relative_position, window, dot, cut),
     )
     if not per_head and cut.groups > 1:

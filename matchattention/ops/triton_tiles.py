@@ -42,7 +42,9 @@ class Tiling:
     warps: int
 
 
-def tiling(q: Tensor, v: Tensor, window: tuple[int, int]) -> Tiling:
+def tiling(
+    q: Tensor, v: Tensor, window: tuple[int, int], elements_per_thread: int = ELEMENTS_PER_THREAD
+) -> Tiling:
     """Cut the queries of `q` (B, H, W, heads, c) into tiles.
 
     A 2D window's neighbours share keys in both directions, so its tiles are square: that is what lets most keys
@@ -54,11 +56,11 @@ def tiling(q: Tensor, v: Tensor, window: tuple[int, int]) -> Tiling:
     widest = max(channel_block, value_block)
     head_block = max(1, min(triton.next_power_of_2(heads), PROGRAM_CHANNELS // widest))
     groups = -(-heads // head_block)
-    warps = 4
-    queries = max(8, min(128, warps * 32 * ELEMENTS_PER_THREAD // (head_block * widest)))
+    row = head_block * widest
+    queries = max(8, min(128, 4 * 32 * ELEMENTS_PER_THREAD // row))
     while queries > 8 and batch * height * width * groups // queries < WANTED_PROGRAMS:
         queries //= 2
-    warps = max(1, min(warps, queries * head_block * widest // (32 * ELEMENTS_PER_THREAD)))
+    warps = max(1, min(8, queries * row // (32 * elements_per_thread)))
     across = queries if window[0] == 1 else 2 ** math.ceil(math.log2(queries) / 2)
     tile_x = min(across, triton.next_power_of_2(width))
     tile_y = min(queries // tile_x, triton.next_power_of_2(height))
@@ -86,7 +88,7 @@ def call_arguments(
         "tiles_x": cut.tiles_x, "tiles_y": cut.tiles_y, "groups": cut.groups,
         "TILE_Y": cut.tile_y, "TILE_X": cut.tile_x, "G": cut.head_block,
         "C": cut.channel_block, "CV": cut.value_block, "num_warps": cut.warps,
-        "LARGE": any(_overflows(t) for t in (k, v)), "K_RUN": _run(k), "V_RUN": _run(v),
+        "LARGE": any(_overflows(t) for t in (k, v)), "K_RUN": run_of(k), "V_RUN": run_of(v),
         **dict(zip(names, relative_position.stride())),
         **_strides("Q", q), **_strides("K", k), **_strides("V", v),
         **_geometry(height, width, window),
@@ -108,7 +110,7 @@ def _strides(name: str, features: Tensor) -> dict[str, int]:
     }
 
 
-def _run(features: Tensor) -> int:
+def run_of(features: Tensor) -> int:
     """Elements that surely lie side by side and aligned, wherever in the map a head's channels are read."""
     return math.gcd(16, features.shape[-1], *features.stride()[:4])
 

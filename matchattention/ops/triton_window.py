@@ -102,16 +102,23 @@ def key_offset(
 
 
 @triton.jit
+def channel_offsets(offset, channels, T: tl.constexpr, G: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr):
+    """(T, G*C) offsets of the channels of the tokens at `offset` (T, G or 1)."""
+    at = spread(offset, T, G, C) + channels
+    if offset.shape[1] != 1:
+        # Positions differ between the heads: only the channels of one head are known to lie side by side.
+        at = tl.max_contiguous(tl.multiple_of(at, (1, RUN)), (1, RUN))
+    return at
+
+
+@triton.jit
 def load_key(
     base, offset, channels, exists, row, column, height, width,
     J: tl.constexpr, COLUMNS: tl.constexpr, T: tl.constexpr, G: tl.constexpr, C: tl.constexpr,
     OVERHANGS: tl.constexpr, RUN: tl.constexpr,
 ):
     """(T, G*C) in fp32: key or value J of every query's window."""
-    at = spread(offset, T, G, C) + channels
-    if offset.shape[1] != 1:
-        # Positions differ between the heads: only the channels of one head are known to lie side by side.
-        at = tl.max_contiguous(tl.multiple_of(at, (1, RUN)), (1, RUN))
+    at = channel_offsets(offset, channels, T, G, C, RUN)
     if OVERHANGS:
         inside = spread((row + J // COLUMNS < height) & (column + J % COLUMNS < width), T, G, C)
         found = tl.load(base + at, mask=inside & exists, other=0.0)
