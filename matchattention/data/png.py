@@ -145,9 +145,7 @@ def _unfilter(filtered: NDArray[np.uint8], filters: NDArray[np.uint8]) -> NDArra
         kind = selector[first:last]
         estimate = left + up - up_left
         to_left, to_up, to_up_left = abs(estimate - left), abs(estimate - up), abs(estimate - up_left)
-        paeth = np.where(
-            (to_left <= to_up) & (to_left <= to_up_left), left, np.where(to_up <= to_up_left, up, up_left)
-        )
+        paeth = np.where((to_left <= to_up) & (to_left <= to_up_left), left, np.where(to_up <= to_up_left, up, up_left))
         predicted = np.select(
             [kind == _SUB, kind == _UP, kind == _AVERAGE, kind == _PAETH],
             [left, up, (left + up) >> 1, paeth],

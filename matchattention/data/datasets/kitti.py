@@ -157,9 +157,7 @@ def _flow(folder: Path, cameras: tuple[str, ...]) -> list[FlowSample]:
                 name=frame1.stem,
                 frame1_path=frame1,
                 frame2_path=require_file(images / frame1.name.replace("_10.png", "_11.png")),
-                load_flow=partial(read_kitti_flow_png16, require_file(truth / frame1.name))
-                if truth
-                else None,
+                load_flow=partial(read_kitti_flow_png16, require_file(truth / frame1.name)) if truth else None,
                 load_non_occluded=partial(_known_flow, seen) if truth and seen else None,
             )
         )

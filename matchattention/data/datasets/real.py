@@ -48,12 +48,8 @@ def instereo2k(root: Path, split: str) -> list[StereoSample]:
                 name=scene.relative_to(folder).as_posix(),
                 left_path=scene / "left.png",
                 right_path=require_file(scene / "right.png"),
-                load_disparity=partial(
-                    read_disparity_png16, require_file(scene / "left_disp.png"), INSTEREO2K_SCALE
-                ),
-                load_disparity_right=(
-                    partial(read_disparity_png16, other, INSTEREO2K_SCALE) if other else None
-                ),
+                load_disparity=partial(read_disparity_png16, require_file(scene / "left_disp.png"), INSTEREO2K_SCALE),
+                load_disparity_right=(partial(read_disparity_png16, other, INSTEREO2K_SCALE) if other else None),
             )
         )
     return samples

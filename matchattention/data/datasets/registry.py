@@ -47,9 +47,7 @@ _KITTI = ("training", "testing")
 _WHOLE = ("all",)
 
 DATASETS: dict[str, Entry] = {
-    "middlebury": Entry(
-        "stereo", "Middlebury V3 (MiddEval3)", middlebury.MIDDLEBURY_SPLITS, middlebury.middlebury
-    ),
+    "middlebury": Entry("stereo", "Middlebury V3 (MiddEval3)", middlebury.MIDDLEBURY_SPLITS, middlebury.middlebury),
     "eth3d": Entry("stereo", "ETH3D two-view", ("training", "test"), middlebury.eth3d),
     "kitti2012": Entry("stereo", "KITTI 2012", _KITTI, kitti.kitti2012),
     "kitti2015": Entry("stereo", "KITTI 2015", _KITTI, kitti.kitti2015),
@@ -59,14 +57,10 @@ DATASETS: dict[str, Entry] = {
         ("test-final", *(split for split in sceneflow.SCENEFLOW_SPLITS if split != "test-final")),
         sceneflow.sceneflow,
     ),
-    "drivingstereo": Entry(
-        "stereo", "DrivingStereo, half size", real.DRIVINGSTEREO_SPLITS, real.drivingstereo
-    ),
+    "drivingstereo": Entry("stereo", "DrivingStereo, half size", real.DRIVINGSTEREO_SPLITS, real.drivingstereo),
     "instereo2k": Entry("stereo", "InStereo2K", ("test", "train"), real.instereo2k),
     "booster": Entry("stereo", "Booster, balanced", ("train",), real.booster),
-    "sintel-stereo": Entry(
-        "stereo", "MPI Sintel stereo", ("training-final", "training-clean"), sintel.sintel_stereo
-    ),
+    "sintel-stereo": Entry("stereo", "MPI Sintel stereo", ("training-final", "training-clean"), sintel.sintel_stereo),
     "spring-stereo": Entry("stereo", "Spring stereo", ("train", "test"), sintel.spring_stereo),
     "vkitti2": Entry("stereo", "Virtual KITTI 2", _WHOLE, kitti.vkitti2),
     "fsd": Entry("stereo", "FoundationStereo's dataset", _WHOLE, synthetic.fsd),

@@ -49,9 +49,7 @@ def sceneflow(root: Path, split: str) -> list[StereoSample]:
                     load_disparity=partial(
                         read_disparity_magnitude_pfm, require_file(disparity / "left" / f"{left.stem}.pfm")
                     ),
-                    load_disparity_right=(
-                        partial(read_disparity_magnitude_pfm, right_truth) if right_truth else None
-                    ),
+                    load_disparity_right=(partial(read_disparity_magnitude_pfm, right_truth) if right_truth else None),
                 )
             )
     return samples
@@ -63,9 +61,7 @@ def sceneflow_flow(root: Path, split: str) -> list[FlowSample]:
     for base, clip, images in _clips(root, split):
         flows = base / "optical_flow" / clip / "into_future" / "left"
         for frame1, frame2 in consecutive(files(images / "left", "*.png")):
-            change = optional_file(
-                base / "disparity_change" / clip / "into_future" / "left" / f"{frame1.stem}.pfm"
-            )
+            change = optional_file(base / "disparity_change" / clip / "into_future" / "left" / f"{frame1.stem}.pfm")
             flow = require_file(flows / f"OpticalFlowIntoFuture_{frame1.stem}_L.pfm")
             samples.append(
                 FlowSample(
@@ -132,6 +128,4 @@ def _clips(root: Path, split: str) -> Iterator[tuple[Path, Path, Path]]:
             found = True
             yield base, left.parent.relative_to(images), left.parent
     if not found:
-        raise InputError(
-            f"expected FlyingThings3D's clips in {bases[0] / frames / part.upper() / 'A/0000/left'}"
-        )
+        raise InputError(f"expected FlyingThings3D's clips in {bases[0] / frames / part.upper() / 'A/0000/left'}")

@@ -7,9 +7,9 @@ Sintel stereo: ``training/{clean,final}_{left,right}/SCENE/frame_0001.png`` and 
 occlusions,outofframe}``; the disparity is three bytes of an RGB image. In the masks non-zero means occluded,
 invalid or out of the frame.
 
-Spring: ``{train,test}/0001/{frame_left,frame_right,disp1_left,flow_FW_left}/NAME_0001.{png,dsp5,flo5}``. The
-ground truth has twice the images' size, its values are in the images' px; every other pixel of every other
-line is taken.
+Spring: ``{train,test}/0001/{frame_left,frame_right,disp1_left,flow_FW_left}/NAME_0001.{png,dsp5,flo5}``; flow
+is there forward (FW) and backward (BW) for both cameras. The ground truth has twice the images' size, its
+values are in the images' px; every other pixel of every other line is taken.
 """
 
 from __future__ import annotations
@@ -89,14 +89,21 @@ def sintel_stereo(root: Path, split: str) -> list[StereoSample]:
 
 
 def spring(root: Path, split: str) -> list[FlowSample]:
-    """Forward flow of the left camera."""
+    """Both directions of both cameras; of the training part those whose ground truth was unpacked."""
     samples = []
     for scene in folders(_spring_root(root, split)):
-        for frame1, frame2 in consecutive(files(scene / "frame_left", "frame_left_*.png")):
-            number = frame1.stem.rsplit("_", 1)[1]
-            flow = scene / "flow_FW_left" / f"flow_FW_left_{number}.flo5"
-            load = None if split == "test" else partial(_halved_flow, require_file(flow))
-            samples.append(FlowSample(f"{scene.name}/{number}", frame1, frame2, load))
+        for camera in ("left", "right"):
+            frames = files(scene / f"frame_{camera}", f"frame_{camera}_*.png")
+            forward = consecutive(frames)
+            for direction, pairs in (("FW", forward), ("BW", [(b, a) for a, b in forward])):
+                kind = f"flow_{direction}_{camera}"
+                if split == "train" and not (scene / kind).is_dir():
+                    continue
+                for frame1, frame2 in pairs:
+                    name = f"{kind}_{frame1.stem.rsplit('_', 1)[1]}"
+                    truth = scene / kind / f"{name}.flo5"
+                    load = None if split == "test" else partial(_halved_flow, require_file(truth))
+                    samples.append(FlowSample(f"{scene.name}/{name}", frame1, frame2, load))
     return samples
 
 

@@ -1,0 +1,147 @@
+"""``matchattention evaluate``: measure a model on a benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matchattention.data import datasets
+from matchattention.errors import InputError
+
+if TYPE_CHECKING:
+    from matchattention.evaluation.runner import OnScene
+
+_PATTERN_OPTIONS = {field.name: field.name.replace("_", "-") for field in fields(datasets.FolderPatterns)}
+
+_EPILOG = """\
+examples:
+  matchattention evaluate middlebury data/MiddEval3 --split trainingQ --json rt.json
+  matchattention evaluate kitti2015 data/kitti2015 --model sgbm
+  matchattention evaluate eth3d data/eth3d --predictions results/eth3d --label mine
+  matchattention evaluate folder my_pairs --left '*/left.png' --right '*/right.png' --truth '*/disparity.png'
+
+Averages are plain means over scenes or images, as zero-shot papers report them; the JSON file holds
+Middlebury's weighted mean and KITTI's pooled figures too. A pixel without a prediction counts as an error.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.epilog = _EPILOG
+    add_dataset_arguments(parser)
+    add_model_arguments(parser)
+    parser.add_argument("--predictions", type=Path, metavar="DIR", help="score these files instead of a model")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N samples")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and setting here")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="write each prediction as .pfm or .flo here")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="write a side-by-side picture with the errors per scene"
+    )
+
+
+def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that name a dataset; shared with ``submission``."""
+    width = max(map(len, datasets.DATASETS))
+    listing = "\n".join(
+        f"  {name:{width}}  {entry.summary}; splits {', '.join(entry.splits)}"
+        for name, entry in datasets.DATASETS.items()
+    )
+    parser.description = f"{parser.description}\n\ndatasets:\n{listing}"
+    parser.add_argument("dataset", metavar="DATASET", choices=list(datasets.DATASETS), help="one of the names above")
+    parser.add_argument("root", metavar="ROOT", type=Path, help="the folder it was unpacked into")
+    parser.add_argument("--split", help="which part; the first one listed unless told")
+    patterns = parser.add_argument_group("file names of folder and folder-flow, * stands for any text")
+    for name, option in _PATTERN_OPTIONS.items():
+        kind = float if name == "png_scale" else str
+        patterns.add_argument(f"--{option}", type=kind, metavar="SCALE" if kind is float else "PATTERN")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options that name a model; shared with ``submission``."""
+    parser.add_argument("--model", help="a shipped model, a checkpoint file, or sgbm (default: rt, for flow rt-flow)")
+    parser.add_argument("--label", help="what tables call the model")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 … (default: %(default)s)")
+    parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default: %(default)s)")
+
+
+def open_dataset(arguments: argparse.Namespace) -> datasets.Dataset:
+    """The dataset that the options name."""
+    given = {name: getattr(arguments, name) for name in _PATTERN_OPTIONS if getattr(arguments, name) is not None}
+    defaults = datasets.FLOW_PATTERNS if arguments.dataset == "folder-flow" else datasets.FolderPatterns()
+    patterns = replace(defaults, **given) if given else None
+    return datasets.open(arguments.dataset, arguments.root, arguments.split, patterns)
+
+
+def chosen_model(arguments: argparse.Namespace, dataset: datasets.Dataset) -> str:
+    """The model of ``--model``, or the shipped one for the dataset's task."""
+    return arguments.model or ("rt" if dataset.kind == "stereo" else "rt-flow")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure and print."""
+    from matchattention.evaluation.matchers import create_matcher
+    from matchattention.evaluation.runner import evaluate
+
+    if arguments.predictions is not None and arguments.model is not None:
+        raise InputError("give either --model or --predictions, not both")
+    dataset = open_dataset(arguments)
+    if arguments.limit is not None:
+        if arguments.limit < 1:
+            raise InputError("--limit must be at least 1")
+        dataset = dataset[: arguments.limit]
+    for folder in (arguments.save, arguments.pictures, arguments.json and arguments.json.parent):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    matcher = create_matcher(
+        chosen_model(arguments, dataset),
+        dataset.kind,
+        arguments.predictions,
+        arguments.device,
+        arguments.precision,
+        arguments.label,
+    )
+    report = evaluate(dataset, matcher, _typed(arguments), _on_scene(arguments, len(dataset)))
+    print(f"{report.model['label']} on {report.dataset} ({report.split}), {len(report.scenes)} scenes")
+    print(report.table())
+    if arguments.json is not None:
+        report.write(arguments.json)
+
+
+def _on_scene(arguments: argparse.Namespace, total: int) -> OnScene:
+    from matchattention.evaluation.runner import save_prediction
+
+    def show(number, result, sample, prediction):  # type: ignore[no-untyped-def]
+        mask = "noc" if "noc" in result.metrics else "all"
+        values = result.metrics[mask]
+        print(
+            f"[{number:{len(str(total))}}/{total}] {result.name}: EPE {values['epe']:.2f} px,"
+            f" bad 2 {values['bad2']:.2f} % ({mask}), {result.seconds:.2f} s",
+            file=sys.stderr,
+        )
+        if arguments.save is not None:
+            save_prediction(arguments.save, result.name, prediction)
+        if arguments.pictures is not None:
+            from matchattention.evaluation.pictures import write_pictures
+
+            write_pictures(arguments.pictures, sample, prediction)
+
+    return show
+
+
+def _typed(arguments: argparse.Namespace) -> str:
+    """The command without folders of this machine: it goes into files that are shared."""
+    words = ["matchattention", "evaluate", arguments.dataset, arguments.root.resolve().name]
+    for name in ("split", "model", *_PATTERN_OPTIONS, "limit"):
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", Path(value).name if name == "model" else str(value)]
+    for name in ("device", "precision"):
+        if getattr(arguments, name) != "auto":
+            words += [f"--{name}", getattr(arguments, name)]
+    if arguments.predictions is not None:
+        words += ["--predictions", arguments.predictions.name]
+    return shlex.join(words)

@@ -1,0 +1,134 @@
+"""Anything that can be measured: a network, SGBM, or files that someone else predicted."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchattention.data.datasets.sample import FlowSample, StereoSample
+from matchattention.data.field_files import DISPARITY_SUFFIXES, FLOW_SUFFIXES, read_disparity, read_flow
+from matchattention.errors import InputError
+from matchattention.evaluation import sgbm
+
+Image = NDArray[np.uint8]
+Field = NDArray[np.float32]
+Sample = StereoSample | FlowSample
+
+
+class Matcher(Protocol):
+    """Gives the disparity ``(H, W)`` of a stereo sample or the flow ``(H, W, 2)`` of a flow sample.
+
+    Attributes:
+        settings: name, label and every choice that shapes the result, for the record.
+    """
+
+    settings: dict[str, Any]
+
+    def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
+        """Match two images; ``sample`` says where they come from and what is known of them."""
+
+
+class SgbmMatcher:
+    """OpenCV's StereoSGBM; see ``evaluation.sgbm`` for how it is set up."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {
+            "name": "sgbm",
+            "label": "SGBM (OpenCV)",
+            "mode": "MODE_HH",
+            **sgbm.PARAMETERS,
+            "range": "largest true disparity, else width / 4, rounded up to 16 px",
+            "holes": "smaller neighbour in the row",
+        }
+
+    def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
+        if isinstance(sample, FlowSample):
+            raise InputError("sgbm matches stereo pairs; choose a flow network for this dataset")
+        return sgbm.match(first, second, sgbm.search_range(sample.disparity, first.shape[1]))
+
+
+class NetworkMatcher:
+    """A network behind ``Predictor``.
+
+    Args:
+        model: a shipped model, a checkpoint, or a released .pth file.
+        task: "stereo" or "flow"; a model made for the other is refused.
+        device: as ``Predictor`` takes it.
+        precision: as ``Predictor`` takes it.
+        label: what tables call it.
+    """
+
+    def __init__(
+        self, model: str, task: str, device: str = "auto", precision: str = "auto", label: str | None = None
+    ) -> None:
+        from matchattention.inference.predictor import Predictor
+        from matchattention.models.checkpoint import load
+
+        self._predict = Predictor(load(model, task=task), device=device, precision=precision)
+        self.settings: dict[str, Any] = {
+            "name": Path(model).name,
+            "label": label or f"MatchAttention {Path(model).stem}",
+            "device": str(getattr(self._predict, "device", device)),
+            "precision": str(getattr(self._predict, "precision", precision)),
+            **_provenance(model),
+        }
+
+    def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
+        result = self._predict(first, second)
+        return np.asarray(result.flow if isinstance(sample, FlowSample) else result.disparity, np.float32)
+
+
+class PredictionFiles:
+    """A folder of predictions: ``NAME.pfm`` / ``NAME.flo`` (or .png, .npy …), or ``NAME/disparity.pfm``.
+
+    NAME is the sample's name; ``/`` in it may be a folder or written ``_``.
+    """
+
+    def __init__(self, folder: Path, label: str | None = None) -> None:
+        if not folder.is_dir():
+            raise InputError(f"expected a folder of predictions in {folder}")
+        self._folder = folder
+        self.settings: dict[str, Any] = {"name": f"predictions in {folder.name}", "label": label or folder.name}
+
+    def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
+        if isinstance(sample, FlowSample):
+            return read_flow(self._find(sample.name, "flow", FLOW_SUFFIXES))
+        return read_disparity(self._find(sample.name, "disparity", DISPARITY_SUFFIXES))
+
+    def _find(self, name: str, kind: str, suffixes: tuple[str, ...]) -> Path:
+        for stem in (name, name.replace("/", "_"), f"{name}/{kind}"):
+            for suffix in suffixes:
+                path = self._folder / f"{stem}{suffix}"
+                if path.is_file():
+                    return path
+        raise InputError(f"expected the prediction {self._folder / name}{suffixes[0]} (or {', '.join(suffixes[1:])})")
+
+
+def _provenance(model: str) -> dict[str, Any]:
+    """Which weights exactly, and what their file says about itself."""
+    from matchattention.models.checkpoint import read_header, shipped
+
+    path = shipped().get(model, Path(model))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    metadata = read_header(path)[1] if path.suffix == ".safetensors" else {}
+    return {"sha256": digest, "checkpoint": metadata}
+
+
+def create_matcher(
+    model: str,
+    task: str,
+    predictions: Path | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    label: str | None = None,
+) -> Matcher:
+    """The matcher that a command line asks for."""
+    if predictions is not None:
+        return PredictionFiles(predictions, label)
+    if model == "sgbm":
+        return SgbmMatcher()
+    return NetworkMatcher(model, task, device, precision, label)

@@ -1,0 +1,196 @@
+"""The outcome of an evaluation: figures of every scene, their averages, and how they came about."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matchattention.data.atomic import replacing
+from matchattention.data.datasets.middlebury import MIDDLEBURY_WEIGHTS
+from matchattention.errors import InputError
+from matchattention.evaluation.averages import Averages, mean_over_scenes, pooled_over_pixels
+
+SCHEMA = 1
+_COLUMNS = {
+    "stereo": ("bad1", "bad2", "bad3", "d1", "epe"),
+    "flow": ("bad1", "bad3", "fl", "epe"),
+}
+_TITLES = {"bad0.5": "bad 0.5", "bad1": "bad 1", "bad2": "bad 2", "bad3": "bad 3", "bad4": "bad 4"}
+_TITLES |= {"d1": "D1", "fl": "Fl", "epe": "EPE", "rms": "RMS"}
+
+
+@dataclass(frozen=True)
+class SceneResult:
+    """One scene's figures.
+
+    Attributes:
+        name: the sample's name.
+        size: (width, height) px.
+        seconds: time of the matching alone, without reading files.
+        metrics: ``{mask: {metric: value}}``.
+    """
+
+    name: str
+    size: tuple[int, int]
+    seconds: float
+    metrics: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A dataset measured with one model.
+
+    Attributes:
+        dataset: its name in the registry.
+        root: the last part of its folder's name.
+        split: the split that was used.
+        kind: ``stereo`` or ``flow``.
+        model: the matcher's settings.
+        scenes: in the dataset's order.
+        environment: date, commit, versions, machine.
+        command: what was typed.
+    """
+
+    dataset: str
+    root: str
+    split: str
+    kind: str
+    model: dict[str, Any]
+    scenes: tuple[SceneResult, ...]
+    environment: dict[str, Any]
+    command: str
+
+    def mean(self) -> Averages:
+        """Plain mean over scenes, as zero-shot papers report."""
+        return mean_over_scenes([scene.metrics for scene in self.scenes])
+
+    def weighted_mean(self) -> Averages | None:
+        """Mean with Middlebury's official weights; None for other datasets."""
+        if self.dataset != "middlebury":
+            return None
+        weights = [MIDDLEBURY_WEIGHTS.get(scene.name, 1.0) for scene in self.scenes]
+        return mean_over_scenes([scene.metrics for scene in self.scenes], weights)
+
+    def pooled(self) -> Averages:
+        """All pixels of all scenes together, as KITTI's server does."""
+        return pooled_over_pixels([scene.metrics for scene in self.scenes])
+
+    def to_json(self) -> str:
+        """Everything, NaN as null."""
+        content = {
+            "schema": SCHEMA,
+            "dataset": self.dataset,
+            "root": self.root,
+            "split": self.split,
+            "kind": self.kind,
+            "model": self.model,
+            "command": self.command,
+            "environment": self.environment,
+            "units": "bad*, d1, fl, missing: per cent; epe, rms, a*: px; seconds: matching alone",
+            "mean_over_scenes": self.mean(),
+            "official_weighted_mean": self.weighted_mean(),
+            "pooled_over_pixels": self.pooled(),
+            "scenes": [
+                {
+                    "name": scene.name,
+                    "size": list(scene.size),
+                    "seconds": scene.seconds,
+                    "metrics": scene.metrics,
+                }
+                for scene in self.scenes
+            ],
+        }
+        return json.dumps(_rounded(content), indent=1, allow_nan=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write the JSON file."""
+        with replacing(path) as temporary:
+            temporary.write_text(self.to_json())
+
+    def table(self) -> str:
+        """Scenes and their averages as text: noc before all where both are known."""
+        masks: list[str] = [mask for mask in ("noc", "all") if mask in self.mean()]
+        columns = _COLUMNS[self.kind]
+        groups = " | ".join(f"{mask:^{9 * len(columns)}}" for mask in masks)
+        titles = " | ".join("".join(f"{_TITLES[column]:>9}" for column in columns) for _ in masks)
+        width = max([len(scene.name) for scene in self.scenes] + [len("weighted mean")])
+        lines = [f"{'':{width}} | {groups} |", f"{'':{width}} | {titles} | seconds"]
+        rule = "-" * len(lines[-1])
+        lines.append(rule)
+        for scene in self.scenes:
+            lines.append(_line(scene.name, width, scene.metrics, masks, columns, scene.seconds))
+        lines.append(rule)
+        seconds = sum(scene.seconds for scene in self.scenes) / len(self.scenes)
+        lines.append(_line("mean", width, self.mean(), masks, columns, seconds))
+        weighted = self.weighted_mean()
+        if weighted is not None:
+            lines.append(_line("weighted mean", width, weighted, masks, columns))
+        if self.dataset.startswith("kitti"):
+            lines.append(_line("all pixels", width, self.pooled(), masks, columns))
+            if "fg" in self.mean():
+                pooled = self.pooled()
+                shares = "  ".join(f"D1-{mask} {pooled[mask]['d1']:.2f}" for mask in ("bg", "fg", "all"))
+                lines.append(f"{shares} (all pixels)")
+        return "\n".join(lines)
+
+
+def read_report(path: Path) -> Report:
+    """Read a JSON file that ``write`` made."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not a JSON file ({error})") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA or "scenes" not in content:
+        raise InputError(f"{path} was not written by matchattention evaluate --json (schema {SCHEMA})")
+    scenes = tuple(
+        SceneResult(scene["name"], tuple(scene["size"]), scene["seconds"], _with_nan(scene["metrics"]))
+        for scene in content["scenes"]
+    )
+    keys = ("dataset", "root", "split", "kind", "model")
+    return Report(
+        **{key: content[key] for key in keys},
+        scenes=scenes,
+        environment=content["environment"],
+        command=content["command"],
+    )
+
+
+def _line(
+    name: str,
+    width: int,
+    metrics: Mapping[str, Mapping[str, float]],
+    masks: list[str],
+    columns: tuple[str, ...],
+    seconds: float | None = None,
+) -> str:
+    empty: dict[str, float] = {}
+    cells = " | ".join("".join(_cell(metrics.get(mask, empty).get(column)) for column in columns) for mask in masks)
+    return f"{name:{width}} | {cells} |" + ("" if seconds is None else f" {seconds:7.2f}")
+
+
+def _cell(value: float | None) -> str:
+    return f"{'–':>9}" if value is None or math.isnan(value) else f"{value:9.2f}"
+
+
+def _rounded(content: Any) -> Any:
+    """Six significant digits are more than any benchmark prints; JSON has no NaN."""
+    if isinstance(content, dict):
+        return {key: _rounded(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_rounded(value) for value in content]
+    if isinstance(content, float):
+        return None if math.isnan(content) else float(f"{content:.6g}")
+    return content
+
+
+def _with_nan(metrics: dict[str, dict[str, float | None]]) -> dict[str, dict[str, float]]:
+    return {
+        mask: {metric: float("nan") if value is None else value for metric, value in values.items()}
+        for mask, values in metrics.items()
+    }
