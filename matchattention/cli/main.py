@@ -15,6 +15,8 @@ from matchattention.errors import InputError, InputWarning
 COMMANDS = {
     "predict": "disparity, depth and point cloud of a pair, a folder or a video",
     "evaluate": "measure a model on a benchmark",
+    "submission": "write the files that a benchmark's server takes",
+    "results": "the paper's tables with our rows, from evaluation files",
     "render": "render stereo scenes with exact ground truth",
     "train": "train or fine-tune a network",
     "bench": "time the operator, a network or a training step",
@@ -64,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"matchattention {arguments.command}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 0
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         print(f"matchattention {arguments.command}: {error.strerror or error}{where}", file=sys.stderr)
