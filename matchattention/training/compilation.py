@@ -68,30 +68,36 @@ def undo_compilation(model: nn.Module) -> None:
 
 
 def save_caches(cache: Path, folder: Path, part_bytes: int, most_bytes: int) -> list[Path]:
-    """Pack what compiling left behind into ``folder/cache.*`` parts; returns them, empty if too large.
+    """Pack what compiling left behind into ``folder/cache.tar.xz.part*``; empty when even the least is too large.
 
     Args:
         cache: The folder given to `use_cache_folder`.
         folder: Where the parts go.
         part_bytes: Largest size of one part.
-        most_bytes: Largest size altogether; a larger archive is not written, it can be made again.
+        most_bytes: Largest size altogether. Triton's own files are left out first: inductor's artifacts
+            hold its kernels once more.
     """
+    artifacts = torch.compiler.save_cache_artifacts()
+    for with_triton in (True, False):
+        data = _archive(artifacts[0] if artifacts is not None else None, cache / "triton" if with_triton else None)
+        if len(data) <= most_bytes:
+            return write_parts(data, folder / "cache.tar.xz", part_bytes)
+    return []
+
+
+def _archive(artifacts: bytes | None, triton: Path | None) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz", preset=2) as archive:
-        artifacts = torch.compiler.save_cache_artifacts()
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=1) as archive:
         if artifacts is not None:
             entry = tarfile.TarInfo(_ARTIFACTS)
-            entry.size = len(artifacts[0])
-            archive.addfile(entry, io.BytesIO(artifacts[0]))
-        triton = cache / "triton"
-        for path in sorted(triton.rglob("*")):
+            entry.size = len(artifacts)
+            archive.addfile(entry, io.BytesIO(artifacts))
+        for path in sorted(triton.rglob("*")) if triton is not None else []:
             # Of a kernel's intermediate forms only the binary and its description are read back.
             if path.is_file() and path.suffix in (".cubin", ".json", ".so"):
+                assert triton is not None
                 archive.add(path, arcname=str(Path("triton") / path.relative_to(triton)))
-    data = buffer.getvalue()
-    if len(data) > most_bytes:
-        return []
-    return write_parts(data, folder / "cache.tar.xz", part_bytes)
+    return buffer.getvalue()
 
 
 def load_caches(folder: Path, cache: Path) -> bool:

@@ -18,7 +18,8 @@ from matchattention.training.validity import silence_bad_samples
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["eager", "compile", "graph"]
+# "capture" is a CUDA graph of plain kernels: no minutes of compiling, most of the speed.
+Mode = Literal["eager", "compile", "capture", "graph"]
 WARM_UPS = 3
 
 
@@ -88,18 +89,25 @@ class TrainingStep:
         self._backward(batch)
         self.replicas.average_gradients(self.updater.parameters)
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch, learning_rate: float, average_steps: int) -> None:
         """Train on one batch; returns before a GPU is done.
+
+        Args:
+            batch: On the model's device.
+            learning_rate: Of this step.
+            average_steps: Steps the weight average has seen.
 
         On a GPU the batch must be ready on the stream that is current when this is called. Its memory may
         be reused after the event ``consumed``; the step is done after ``finished``.
         """
         if self.stream is None:
+            self.updater.set_rates(learning_rate, average_steps)
             self.gradients(batch)
             self.updater.update()
             return
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
+            self.updater.set_rates(learning_rate, average_steps)
             if self._backward_graph is None or self._update_graph is None:
                 self.gradients(batch)
                 self.updater.update()
@@ -131,9 +139,9 @@ class TrainingStep:
         kept = self.totals.clone()
         if fastest in ("compile", "graph"):
             self.mode = self._compile(example)
-        if fastest == "graph":
+        if fastest in ("capture", "graph"):
             self.mode = self._capture(example)
-        if self.mode != "graph":
+        if self._backward_graph is None:
             self._clear()
         self.totals.copy_(kept)
         return self.mode
@@ -182,7 +190,7 @@ class TrainingStep:
             torch.cuda.synchronize()
             # The parameters keep the captured gradients: the update graph reads them where they are.
             self._backward_graph, self._update_graph = backward, update
-            return "graph"
+            return "graph" if slower == "compile" else "capture"
         except Exception as error:
             logger.warning("capturing a CUDA graph failed, going on without: %s", _first_line(error))
             self._buffers = None

@@ -1,0 +1,37 @@
+"""The network and the device a preset asks for."""
+
+from __future__ import annotations
+
+import torch
+
+from matchattention.errors import InputError
+from matchattention.models import checkpoint
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+from matchattention.models.registry import create_model
+from matchattention.training.distributed import Replicas
+from matchattention.training.presets import Preset
+
+
+def choose_device(name: str, replicas: Replicas) -> torch.device:
+    """The device this process trains on; each process of a machine gets its own GPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise InputError("this machine has no CUDA device: use --device cpu")
+        device = torch.device(name if ":" in name else f"cuda:{replicas.local_rank}")
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
+        return device
+    return torch.device(name)
+
+
+def build_model(preset: Preset, device: torch.device, weights: bool) -> tuple[MatchNetwork, NetworkConfig]:
+    """The preset's network in training mode; with its starting weights where ``weights`` is set."""
+    model = create_model(preset.model)
+    if preset.start is not None and weights:
+        start = checkpoint.load(preset.start)
+        checkpoint.load_weights(model, start.state_dict(), preset.start)
+    return model.to(device).train(), model.config

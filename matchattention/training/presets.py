@@ -1,0 +1,135 @@
+"""Recipes as data: what to train, on what, how long."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from matchattention.errors import InputError
+from matchattention.models.config import NetworkConfig
+from matchattention.training.losses import LossConfig
+from matchattention.training.optimizer import OptimizerConfig
+from matchattention.training.schedule import ScheduleConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run at one crop size.
+
+    Attributes:
+        height: px, a multiple of 32.
+        width: px, a multiple of 32.
+        batch: Pairs a step, over all processes.
+        share: Part of the run's steps or time.
+    """
+
+    height: int
+    width: int
+    batch: int
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.height % 32 or self.width % 32 or self.height < 32 or self.width < 32:
+            raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """A supply of pairs.
+
+    Attributes:
+        kind: "scenes" (rendered), "photos" (photos cut into layers), "data" (files), "cards" (a test).
+        weight: Share of each batch, relative to the other sources.
+        preset: The renderer's preset, or NAME:PATH of a dataset.
+    """
+
+    kind: Literal["scenes", "photos", "data", "cards"]
+    weight: float = 1.0
+    preset: str = "default"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A whole training.
+
+    Attributes:
+        summary: One line for the command line's help.
+        model: A registered network's name, or a config.
+        start: Weights to begin with: None for random ones, else a shipped model's name or a file.
+        stages: Crop sizes in order.
+        sources: Where pairs come from.
+        loss: The objective.
+        optimizer: AdamW and averaging.
+        schedule: Learning rates.
+        mixed_precision: bf16 features on a GPU.
+        minutes: Time limit of a run when none is given.
+        steps: Total steps when no time limit is meant; None for time.
+        seed: Of everything random.
+        validation_pairs: Held-out rendered pairs.
+        validation_size: Their height and width.
+    """
+
+    summary: str
+    model: str | NetworkConfig = "rt"
+    start: str | None = None
+    stages: tuple[Stage, ...] = (Stage(320, 640, 32),)
+    sources: tuple[SourceConfig, ...] = (SourceConfig("scenes"),)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    mixed_precision: bool = True
+    minutes: float | None = 9.0
+    steps: int | None = None
+    seed: int = 0
+    validation_pairs: int = 16
+    validation_size: tuple[int, int] = (384, 768)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as stored beside the weights."""
+        return dataclasses.asdict(self)
+
+
+TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
+
+FINE_TUNE = Preset(
+    "RT's shipped weights on your own data: --data folder:PATH",
+    start="rt",
+    stages=(Stage(320, 640, 8),),
+    sources=(),
+    schedule=ScheduleConfig(kind="one-cycle", peak=1e-4, warmup_steps=200),
+    minutes=60.0,
+)
+
+PRESETS: dict[str, Preset] = {
+    "rt-synth": Preset(
+        "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
+        stages=(Stage(320, 640, 32, 0.6), Stage(384, 768, 32, 0.2), Stage(512, 768, 24, 0.2)),
+    ),
+    "rt-finetune": FINE_TUNE,
+    "rt": FINE_TUNE,
+    "tiny-smoke": Preset(
+        "a tiny network on a CPU for two minutes: does training work at all?",
+        model=TINY,
+        stages=(Stage(64, 128, 4),),
+        sources=(SourceConfig("scenes", preset="small"),),
+        schedule=ScheduleConfig(kind="one-cycle", peak=2e-3, warmup_steps=20),
+        optimizer=OptimizerConfig(average_decay=0.98),
+        mixed_precision=False,
+        minutes=None,
+        steps=150,
+        validation_pairs=4,
+        validation_size=(64, 128),
+    ),
+}
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        InputError: There is none; the text names those there are.
+    """
+    if name not in PRESETS:
+        raise InputError(f"unknown preset '{name}': choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
