@@ -1,0 +1,134 @@
+"""The ray caster as one Triton kernel: a program casts all samples of a tile of pixels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from matchattention.synth.dialect import jit, tl
+from matchattention.synth.shapes import (
+    MISS,
+    hit_box,
+    hit_card,
+    hit_ellipsoid,
+    hit_frustum,
+    hit_terrain,
+    hit_torus,
+)
+from matchattention.synth.tables import RayTables
+
+TILE_HEIGHT = 8
+TILE_WIDTH = 16
+
+
+@jit
+def overlaps(bounds, index, left, right, top, bottom):
+    """Whether a primitive's bounds meet the tile's: a scalar, so the whole tile skips it together."""
+    p = bounds + index * 4
+    return (tl.load(p) < right) & (tl.load(p + 1) > left) & (tl.load(p + 2) < bottom) & (tl.load(p + 3) > top)
+
+
+@jit
+def to_object(p, dx, dy):
+    """Camera ray (dx, dy, 1) in a primitive's object space."""
+    ux = tl.load(p) * dx + tl.load(p + 1) * dy + tl.load(p + 2)
+    uy = tl.load(p + 3) * dx + tl.load(p + 4) * dy + tl.load(p + 5)
+    uz = tl.load(p + 6) * dx + tl.load(p + 7) * dy + tl.load(p + 8)
+    zero = 0.0 * dx
+    return tl.load(p + 9) + zero, tl.load(p + 10) + zero, tl.load(p + 11) + zero, ux, uy, uz
+
+
+@jit
+def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, height, width, views, total,
+                F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr,
+                F5: tl.constexpr, SAMPLES: tl.constexpr, SHIFTED: tl.constexpr,
+                TILE_H: tl.constexpr, TILE_W: tl.constexpr):
+    view = tl.program_id(1)
+    scene = view // views
+    tiles_x = tl.cdiv(width, TILE_W)
+    tile_y = tl.program_id(0) // tiles_x
+    tile_x = tl.program_id(0) % tiles_x
+    lane = tl.arange(0, SAMPLES * TILE_H * TILE_W)
+    sample = lane // (TILE_H * TILE_W)
+    row = tile_y * TILE_H + (lane // TILE_W) % TILE_H
+    column = tile_x * TILE_W + lane % TILE_W
+    inside = (row < height) & (column < width)
+    focal = tl.load(cameras + view * 3)
+    cx = tl.load(cameras + view * 3 + 1)
+    cy = tl.load(cameras + view * 3 + 2)
+    x = column.to(tl.float32) + tl.load(offsets + sample * 2)
+    y = row.to(tl.float32) + tl.load(offsets + sample * 2 + 1)
+    if SHIFTED:
+        x += tl.load(shift + (view * height + row) * width + column, mask=inside, other=0.0)
+    dx = (x - cx) / focal
+    dy = (y - cy) / focal
+    left = tl.min(dx)
+    right = tl.max(dx)
+    top = tl.min(dy)
+    bottom = tl.max(dy)
+    best = tl.full([SAMPLES * TILE_H * TILE_W], MISS, tl.float32)
+    which = tl.full([SAMPLES * TILE_H * TILE_W], -1, tl.int32)
+    rays += view * total * 16
+    bounds += view * total * 4
+    counts += scene * 6
+    for i in range(F0, F0 + tl.load(counts)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            p = rays + i * 16
+            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
+            t = hit_card(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    for i in range(F1, F1 + tl.load(counts + 1)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
+            t = hit_box(ox, oy, oz, ux, uy, uz)
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    for i in range(F2, F2 + tl.load(counts + 2)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
+            t = hit_ellipsoid(ox, oy, oz, ux, uy, uz)
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    for i in range(F3, F3 + tl.load(counts + 3)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            p = rays + i * 16
+            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
+            t = hit_frustum(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    for i in range(F4, F4 + tl.load(counts + 4)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            p = rays + i * 16
+            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
+            t = hit_torus(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    for i in range(F5, F5 + tl.load(counts + 5)):
+        if overlaps(bounds, i, left, right, top, bottom):
+            p = rays + i * 16
+            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
+            t = hit_terrain(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+    place = ((view * SAMPLES + sample) * height + row) * width + column
+    tl.store(depth + place, best, mask=inside)
+    tl.store(hit + place, which, mask=inside)
+
+
+def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor,
+         shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """First hits of the rays through every pixel; see `cast_torch.cast`. The number of samples is a power of two."""
+    height, width = size
+    batch, views, total = tables.rays.shape[:3]
+    samples = offsets.shape[0]
+    shape = (batch, views, samples, height, width)
+    depth = torch.empty(shape, device=tables.rays.device)
+    hit = torch.empty(shape, dtype=torch.int32, device=tables.rays.device)
+    tile_height, tile_width = (TILE_HEIGHT, TILE_WIDTH) if samples > 1 else (2 * TILE_HEIGHT, 2 * TILE_WIDTH)
+    tiles = -(-height // tile_height) * -(-width // tile_width)
+    cast_kernel[(tiles, batch * views)](
+        tables.rays, tables.bounds, tables.counts, cameras.contiguous(), offsets.contiguous(),
+        depth if shift is None else shift.contiguous(), depth, hit, height, width, views, total,
+        *tables.slots[:6], samples, shift is not None, tile_height, tile_width, num_warps=4)
+    return depth, hit

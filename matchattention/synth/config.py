@@ -1,0 +1,75 @@
+"""Every distribution of the rendered world in one place, with named presets.
+
+The reasons for the numbers are in docs/scenes.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class SceneConfig:
+    """What the stream renders; each ingredient has a switch."""
+
+    layouts: dict[str, float] = field(default_factory=lambda: {
+        "room": 0.24, "tabletop": 0.26, "street": 0.22, "forest": 0.12, "corridor": 0.06, "flying": 0.10})
+    """Shares of the layouts."""
+    field_of_view: tuple[float, float] = (38.0, 95.0)
+    """Horizontal, degrees."""
+    disparity: tuple[float, float] = (0.025, 0.40)
+    """Largest disparity of a pair as a share of the width, log-uniform."""
+    near_quantile: float = 0.01
+    """The nearest share of pixels that may exceed the drawn largest disparity."""
+    roll: float = 4.0
+    """Deviation of the camera's roll, degrees."""
+    principal_point: float = 0.03
+    """Deviation of the principal point from the centre, as a share of the width."""
+    floating: float = 0.5
+    """Probability that a plausible scene is filled with floating objects."""
+    floating_count: int = 40
+    """Most floating objects."""
+    cards: bool = True
+    """Cut-outs: foliage, lattices, fences, grass, glyphs."""
+    wires: bool = True
+    """Thin bars and wires down to a fraction of a pixel."""
+    plants: bool = True
+    """Trees and potted plants."""
+    curved: bool = True
+    """Spheres, cylinders, cones and tori (otherwise boxes and cards only)."""
+    patterns: bool = True
+    """Textures (otherwise plain colours)."""
+    photos: float = 0.5
+    """Share of materials that take a photo when a bank is given."""
+    specular: bool = True
+    """Highlights and environment reflections."""
+    mirrors: float = 0.08
+    """Share of materials that mirror the scene (one bounce)."""
+    shadows: bool = True
+    """Shadows of the key light."""
+    haze: bool = True
+    """Depth-dependent haze outdoors."""
+    emission: bool = True
+    """Glowing surfaces."""
+    plain: float = 0.25
+    """Share of materials that are almost uniform."""
+    samples: int = 4
+    """Rays per pixel and view whose colours are averaged; a power of two."""
+    shadow_size: int = 384
+    """Width of the key light's depth map, px."""
+    capacity: dict[str, int] = field(default_factory=lambda: {
+        "card": 128, "box": 128, "ellipsoid": 48, "frustum": 128, "torus": 8, "terrain": 1})
+    """Most primitives of each kind."""
+    sensor: bool = True
+    """Apply the sensor model (otherwise a plain gamma)."""
+
+
+PRESETS: dict[str, SceneConfig] = {
+    "mixed": SceneConfig(),
+    "rooms": SceneConfig(layouts={"room": 0.8, "corridor": 0.2}),
+    "tabletop": SceneConfig(layouts={"tabletop": 1.0}),
+    "street": SceneConfig(layouts={"street": 1.0}),
+    "forest": SceneConfig(layouts={"forest": 1.0}),
+    "flying": SceneConfig(layouts={"flying": 1.0}),
+}
+PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)

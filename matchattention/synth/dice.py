@@ -1,0 +1,103 @@
+"""Random numbers by counting: sample i of seed s is the same whatever batch it is drawn in.
+
+Every number is a hash of (seed, sample, draw, element), so nothing depends on the order in which scenes are
+made, and a stream resumes anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_MULTIPLY = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def _signed(x: int) -> int:
+    x &= _MASK
+    return x - (1 << 64) if x >> 63 else x
+
+
+def _scramble(x: int) -> int:
+    """SplitMix64's finaliser on a Python integer."""
+    x &= _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def _scramble_tensor(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64; the masks make the arithmetic shifts logical."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _signed(0x94D049BB133111EB)
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def scalar_uniform(seed: int, index: int, purpose: int) -> float:
+    """One number in [0, 1) on the host, for choices that shape the computation itself."""
+    return _scramble(_scramble(seed * _MULTIPLY + purpose) + index * _MULTIPLY) / 2.0**64
+
+
+class Dice:
+    """Draws for a set of samples; each call is a new independent draw for every sample.
+
+    Args:
+        seed: of the stream.
+        indices: the samples' numbers.
+        device: where the draws live.
+        domain: separates users of the same seed and samples.
+    """
+
+    def __init__(self, seed: int, indices: Sequence[int], device: torch.device | str, domain: int = 0) -> None:
+        self.count = len(indices)
+        self.device = torch.device(device)
+        keys = [_signed(_scramble(_scramble(seed * _MULTIPLY + domain) + i * _MULTIPLY)) for i in indices]
+        self._keys = torch.tensor(keys, dtype=torch.int64).to(self.device, non_blocking=True)
+        self._draw = 0
+
+    def unit(self, *shape: int) -> Tensor:
+        """(B, *shape) uniform in (0, 1), fp32."""
+        self._draw += 1
+        elements = math.prod(shape)
+        step = torch.arange(elements, dtype=torch.int64, device=self.device) * _signed(_MULTIPLY)
+        base = self._keys + _signed(_scramble(self._draw * 0xD1342543DE82EF95))
+        bits = _scramble_tensor(base[:, None] + step)
+        value = ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24 + 2.0**-25
+        return value.reshape(self.count, *shape)
+
+    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        """(B, *shape) uniform in (low, high)."""
+        return low + (high - low) * self.unit(*shape)
+
+    def log_uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        """(B, *shape) whose logarithm is uniform."""
+        return torch.exp(self.uniform(math.log(low), math.log(high), *shape))
+
+    def normal(self, mean: float, deviation: float, *shape: int) -> Tensor:
+        """(B, *shape) Gaussian, by Box and Muller."""
+        radius = torch.sqrt(-2.0 * torch.log(self.unit(*shape)))
+        return mean + deviation * radius * torch.cos(2.0 * math.pi * self.unit(*shape))
+
+    def chance(self, probability: float | Tensor, *shape: int) -> Tensor:
+        """(B, *shape) bool, true with the given probability."""
+        return self.unit(*shape) < probability
+
+    def integer(self, low: int, high: int, *shape: int) -> Tensor:
+        """(B, *shape) int64 in low ... high - 1."""
+        return (low + torch.floor(self.unit(*shape) * (high - low))).long().clamp(max=high - 1)
+
+    def choice(self, weights: Sequence[float], *shape: int) -> Tensor:
+        """(B, *shape) int64 index drawn with the given weights."""
+        total = sum(weights)
+        edges, running = [], 0.0
+        for weight in weights[:-1]:
+            running += weight / total
+            edges.append(running)
+        u = self.unit(*shape)
+        index = torch.zeros_like(u, dtype=torch.int64)
+        for edge in edges:
+            index += u > edge
+        return index

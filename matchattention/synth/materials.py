@@ -1,0 +1,166 @@
+"""Procedural surface colours (dialect functions).
+
+A material is a row of numbers (`COLUMNS`); its colour is a function of the point on the object alone, so both
+views see the same texture. Patterns are filtered by the pixel's footprint instead of sampled, because aliasing
+would be different in the two views and teach the network that textures disagree.
+"""
+
+from __future__ import annotations
+
+from matchattention.synth.dialect import any_lane, as_int, at, jit, tl
+from matchattention.synth.noise import band_limit, fractal, hash_cell
+from matchattention.synth.shapes import fraction
+
+PATTERNS = ("mottled", "marble", "stripes", "checkers", "bricks", "camouflage", "text", "photo", "speckle",
+            "windows", "wood", "plaid")
+
+COLUMNS = ("pattern", "frequency", "gain", "amount", "aspect", "seed",
+           "red0", "green0", "blue0", "red1", "green1", "blue1", "red2", "green2", "blue2",
+           "detail", "dirt", "specular", "exponent", "mirror", "emission", "environment", "photo", "photo_scale")
+
+MARBLE = tl.constexpr(1)
+STRIPES = tl.constexpr(2)
+CHECKERS = tl.constexpr(3)
+BRICKS = tl.constexpr(4)
+CAMOUFLAGE = tl.constexpr(5)
+TEXT = tl.constexpr(6)
+PHOTO = tl.constexpr(7)
+SPECKLE = tl.constexpr(8)
+WINDOWS = tl.constexpr(9)
+WOOD = tl.constexpr(10)
+PLAID = tl.constexpr(11)
+
+
+@jit
+def square_wave(u, duty, footprint):
+    """Share of the pixel on the bars of a wave of period one whose bars fill `duty` of it."""
+    soft = tl.maximum(2.0 * footprint, 0.01)
+    bar = tl.minimum(tl.maximum((duty - tl.abs(fraction(u) - 0.5) * 2.0) / soft + 0.5, 0.0), 1.0)
+    return duty + (bar - duty) * band_limit(footprint * 0.7)
+
+
+@jit
+def flat_coordinates(x, y, z, nx, ny, nz):
+    """Two coordinates on the face of the object's box that the normal points at."""
+    ax = tl.abs(nx)
+    ay = tl.abs(ny)
+    az = tl.abs(nz)
+    face_x = (ax >= ay) & (ax > az)
+    face_y = (ay > ax) & (ay > az)
+    u = tl.where(face_x, z, x)
+    v = tl.where(face_y, z, y)
+    return u, v
+
+
+@jit
+def weights(pattern, x, y, z, u, v, coarse, footprint, amount, aspect, seed):
+    """How much of the second and the third colour a point shows.
+
+    Args:
+        pattern: int32 lanes, index into `PATTERNS`.
+        x: coordinates in periods of the pattern (also y, z; u, v on the face).
+        coarse: low octaves of noise at the point.
+        footprint: periods per pixel.
+        amount: free parameter of the pattern in [0, 1].
+        aspect: free parameter, height over width of a cell.
+        seed: the object's number.
+    """
+    second = tl.minimum(tl.maximum(0.5 + 0.6 * coarse, 0.0), 1.0)
+    third = 0.0 * x
+    key = as_int(seed)
+    if any_lane(pattern == MARBLE):
+        vein = 0.5 + 0.5 * tl.sin(6.2831853 * (x + 0.3 * y + (0.3 + 1.2 * amount) * coarse))
+        second = tl.where(pattern == MARBLE, vein * vein, second)
+    if any_lane(pattern == STRIPES):
+        is_bar = square_wave(v / aspect + 0.06 * amount * coarse, 0.2 + 0.6 * amount, footprint / aspect)
+        second = tl.where(pattern == STRIPES, is_bar, second)
+        wide = square_wave(v / aspect * 0.2, 0.3, footprint / aspect * 0.2)
+        third = tl.where(pattern == STRIPES, is_bar * wide, third)
+    if any_lane(pattern == CHECKERS):
+        a = square_wave(u * 0.5, 0.5, footprint * 0.5)
+        b = square_wave(v * 0.5 / aspect, 0.5, footprint * 0.5 / aspect)
+        second = tl.where(pattern == CHECKERS, a + b - 2.0 * a * b, second)
+    if any_lane((pattern == BRICKS) | (pattern == WINDOWS)):
+        brick = pattern == BRICKS
+        row = tl.floor(v / aspect)
+        along = u + tl.where(brick, 0.5 * row, 0.0)
+        solid = 0.86 + 0.12 * amount
+        solid = tl.where(brick, solid, 0.25 + 0.5 * amount)
+        body = square_wave(along, solid, footprint) * square_wave(v / aspect, solid, footprint / aspect)
+        cell = hash_cell(as_int(tl.floor(along)), as_int(row), key)
+        second = tl.where(brick, 1.0 - body, second)
+        third = tl.where(brick, body * cell * band_limit(footprint * 0.5), third)
+        frame = square_wave(along, solid + 0.12, footprint) * square_wave(v / aspect, solid + 0.12, footprint / aspect)
+        second = tl.where(pattern == WINDOWS, frame, second)
+        third = tl.where(pattern == WINDOWS, body * (0.75 + 0.25 * cell), third)
+    if any_lane(pattern == CAMOUFLAGE):
+        edge = 8.0 / (1.0 + 8.0 * footprint)
+        first = tl.minimum(tl.maximum(edge * (coarse - 0.1) + 0.5, 0.0), 1.0)
+        other = tl.minimum(tl.maximum(edge * (-coarse - 0.35 + 0.3 * amount) + 0.5, 0.0), 1.0)
+        second = tl.where(pattern == CAMOUFLAGE, first, second)
+        third = tl.where(pattern == CAMOUFLAGE, other, third)
+    if any_lane(pattern == TEXT):
+        # Lines of words of letters: strokes in cells of a fifth of a letter, gaps between words and lines.
+        line = tl.floor(v)
+        stroke = hash_cell(as_int(tl.floor(u * 5.0)), as_int(tl.floor(v * 6.0)), key) < 0.55
+        word = hash_cell(as_int(tl.floor(u * 0.31 + 0.37 * line)), as_int(line), key + 5) < 0.85
+        on_line = (fraction(v) < 0.66) & (fraction(u) < 0.82)
+        paragraph = hash_cell(as_int(tl.floor(v * 0.12)), as_int(tl.floor(u * 0.05)), key + 9) < 0.4 + 0.5 * amount
+        ink = tl.where(stroke & word & on_line & paragraph, 1.0, 0.0)
+        faded = tl.where(word & paragraph & on_line, 0.45, 0.0)
+        second = tl.where(pattern == TEXT, faded + (ink - faded) * band_limit(footprint * 4.0), second)
+    if any_lane(pattern == SPECKLE):
+        grain = hash_cell(as_int(tl.floor(x * 3.0)), as_int(tl.floor(y * 3.0)), as_int(tl.floor(z * 3.0)) + key)
+        spot = tl.where(grain > 0.55 + 0.3 * amount, 1.0, 0.0)
+        rare = tl.where(grain < 0.08, 1.0, 0.0)
+        fade = band_limit(footprint * 2.5)
+        second = tl.where(pattern == SPECKLE, 0.3 + (spot - 0.3) * fade, second)
+        third = tl.where(pattern == SPECKLE, rare * fade, third)
+    if any_lane(pattern == WOOD):
+        ring = 0.5 + 0.5 * tl.sin(6.2831853 * (2.5 * coarse + 0.4 * y))
+        second = tl.where(pattern == WOOD, 0.35 * ring + 0.5 * second, second)
+    if any_lane(pattern == PLAID):
+        a = square_wave(u, 0.25 + 0.4 * amount, footprint)
+        b = square_wave(v, 0.25 + 0.4 * amount, footprint)
+        thin = square_wave(u * 3.0 + 0.5, 0.12, footprint * 3.0)
+        second = tl.where(pattern == PLAID, 0.5 * (a + b), second)
+        third = tl.where(pattern == PLAID, 0.7 * thin, third)
+    return second, third
+
+
+@jit
+def albedo(material, x, y, z, nx, ny, nz, seed, footprint):
+    """Diffuse colour of a material without its photo.
+
+    Args:
+        material: row of `COLUMNS`.
+        x: point on the object in metres, in the object's axes (also y, z).
+        nx: normal in the object's axes (also ny, nz).
+        seed: the object's number.
+        footprint: metres of surface per pixel.
+
+    Returns:
+        Linear red, green, blue; the fine noise (for photos and gloss); the share of the third colour.
+    """
+    pattern = as_int(at(material, 0))
+    frequency = at(material, 1)
+    x = x * frequency
+    y = y * frequency
+    z = z * frequency
+    footprint = footprint * frequency
+    shift = fraction(seed * 0.137) * 31.0
+    # Wood and brushed surfaces are noise stretched along one axis.
+    squeeze = tl.where(pattern == WOOD, 7.0, 1.0)
+    coarse, fine = fractal(x + shift, y * squeeze + 0.7 * shift, z * squeeze - shift, footprint * squeeze, at(material, 2))
+    u, v = flat_coordinates(x, y, z, nx, ny, nz)
+    second, third = weights(pattern, x, y, z, u + 0.37 * shift, v + 0.61 * shift, coarse, footprint,
+                            at(material, 3), at(material, 4), seed)
+    grain = 1.0 + at(material, 15) * fine + at(material, 16) * coarse
+    grain = tl.maximum(grain, 0.05)
+    red = at(material, 6) + second * (at(material, 9) - at(material, 6))
+    green = at(material, 7) + second * (at(material, 10) - at(material, 7))
+    blue = at(material, 8) + second * (at(material, 11) - at(material, 8))
+    red = (red + third * (at(material, 12) - red)) * grain
+    green = (green + third * (at(material, 13) - green)) * grain
+    blue = (blue + third * (at(material, 14) - blue)) * grain
+    return red, green, blue, grain, third

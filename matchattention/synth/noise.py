@@ -1,0 +1,91 @@
+"""Hashes and band-limited noise, in the dialect of `matchattention.synth.dialect`."""
+
+from __future__ import annotations
+
+from matchattention.synth.dialect import as_float, as_int, jit, tl
+
+
+@jit
+def mix_bits(h):
+    """Scramble an int32 (wrapping multiplications, arithmetic shifts)."""
+    h = (h ^ (h >> 15)) * 739982445
+    h = (h ^ (h >> 12)) * 695872825
+    return h ^ (h >> 15)
+
+
+@jit
+def hash_cell(x, y, z):
+    """Hash of an integer lattice point, uniform in [0, 1)."""
+    h = mix_bits(x * 374761393 + y * 668265263 + z * 1274126177)
+    return as_float(h & 16777215) * 5.9604644775390625e-08
+
+
+@jit
+def value_noise(x, y, z):
+    """Smooth lattice noise in [-1, 1] with period-one cells."""
+    x0 = tl.floor(x)
+    y0 = tl.floor(y)
+    z0 = tl.floor(z)
+    u = x - x0
+    v = y - y0
+    w = z - z0
+    u = u * u * (3.0 - 2.0 * u)
+    v = v * v * (3.0 - 2.0 * v)
+    w = w * w * (3.0 - 2.0 * w)
+    i = as_int(x0)
+    j = as_int(y0)
+    k = as_int(z0)
+    a = hash_cell(i, j, k)
+    b = hash_cell(i + 1, j, k)
+    near = a + u * (b - a)
+    a = hash_cell(i, j + 1, k)
+    b = hash_cell(i + 1, j + 1, k)
+    near = near + v * (a + u * (b - a) - near)
+    a = hash_cell(i, j, k + 1)
+    b = hash_cell(i + 1, j, k + 1)
+    far = a + u * (b - a)
+    a = hash_cell(i, j + 1, k + 1)
+    b = hash_cell(i + 1, j + 1, k + 1)
+    far = far + v * (a + u * (b - a) - far)
+    return 2.0 * (near + w * (far - near)) - 1.0
+
+
+@jit
+def band_limit(footprint):
+    """Weight of a pattern of period one seen through a pixel that covers `footprint` periods."""
+    fade = tl.minimum(tl.maximum((0.75 - footprint) * 2.2, 0.0), 1.0)
+    return fade * fade * (3.0 - 2.0 * fade)
+
+
+@jit
+def fractal(x, y, z, footprint, gain):
+    """Two sums of octaves of noise: the coarse three and the fine four, each roughly in [-1, 1].
+
+    Octaves whose period falls below two pixels fade out, so that a distant surface is smooth instead of
+    aliased and both views see the same thing.
+
+    Args:
+        x: coordinates in periods of the first octave (also y, z).
+        footprint: periods of the first octave per pixel.
+        gain: amplitude of an octave relative to the one before.
+
+    Returns:
+        Coarse and fine sums.
+    """
+    amplitude = 1.0 + 0.0 * gain
+    coarse = 0.0 * x
+    fine = 0.0 * x
+    for octave in tl.static_range(7):
+        term = amplitude * band_limit(footprint) * value_noise(x, y, z)
+        if octave < 3:
+            coarse = coarse + term
+        else:
+            fine = fine + term
+        # A rotation between octaves hides the lattice; 2.03 keeps the zeros of octaves apart.
+        a = 1.624 * x - 1.218 * z + 17.13
+        z = 1.218 * x + 1.624 * z + 5.71
+        x = a
+        y = 2.03 * y + 11.37
+        footprint = footprint * 2.03
+        amplitude = amplitude * gain
+    return coarse, fine

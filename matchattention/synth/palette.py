@@ -1,0 +1,110 @@
+"""Materials of a scene: a palette drawn per scene, with fixed places for what layouts need by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from matchattention.synth.config import SceneConfig
+from matchattention.synth.dice import Dice
+from matchattention.synth.materials import COLUMNS, PATTERNS
+
+FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE = range(9)
+GENERIC = 9  # first of the free materials
+SIZE = 32
+
+_PATTERN_WEIGHTS = {"mottled": 3.0, "marble": 0.8, "stripes": 1.0, "checkers": 0.5, "bricks": 0.8, "camouflage": 1.0,
+                    "text": 1.2, "photo": 0.0, "speckle": 0.8, "windows": 0.0, "wood": 1.2, "plaid": 0.6}
+
+
+def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0.75, vivid: float = 0.75) -> Tensor:
+    """(B, *shape, 3) linear albedo: log-normal brightness, mostly muted, more warm than cold hues."""
+    value = torch.exp(dice.normal(0.0, spread, *shape)) * brightness
+    saturation = vivid * dice.unit(*shape) ** 2.0
+    hue = (dice.normal(0.09, 0.11, *shape) * (u := dice.chance(0.65, *shape)) + dice.unit(*shape) * (~u)) % 1.0
+    phase = torch.tensor([0.0, 1.0 / 3.0, 2.0 / 3.0], device=dice.device)
+    wheel = ((hue[..., None] - phase + 0.5) % 1.0 - 0.5).abs() * 6.0  # 0 at the primary, 3 opposite
+    pure = (2.0 - wheel).clamp(0.0, 1.0)
+    return (value[..., None] * (1.0 - saturation[..., None] + saturation[..., None] * pure * 1.6)).clamp(0.015, 0.9)
+
+
+def _set(table: Tensor, slot: int | slice, **columns: Tensor | float) -> None:
+    for name, value in columns.items():
+        table[:, slot, COLUMNS.index(name)] = value
+
+
+def _paint(table: Tensor, slot: int, *three: Tensor) -> None:
+    for k, colour in enumerate(three):
+        table[:, slot, 6 + 3 * k:9 + 3 * k] = colour
+
+
+def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: bool, photos: int) -> Tensor:
+    """Draw the materials of each scene.
+
+    Args:
+        dice: of the scenes.
+        config: shares and switches.
+        pixels_per_metre: (B,) focal length over the typical depth: textures are scaled to be seen.
+        outdoor: whether the ground is asphalt or earth rather than a floor.
+        photos: images in the photo bank, 0 for none.
+
+    Returns:
+        (B, SIZE, columns) fp32.
+    """
+    n = SIZE
+    table = torch.zeros((dice.count, n, len(COLUMNS)), device=dice.device)
+    pattern = dice.choice([_PATTERN_WEIGHTS[name] for name in PATTERNS], n)
+    with_photo = dice.chance(config.photos if photos else 0.0, n)
+    pattern = torch.where(with_photo, PATTERNS.index("photo"), pattern)
+    noise_like = (pattern == 0) | (pattern == 1) | (pattern == 5) | (pattern == 10)
+    period = torch.where(noise_like, dice.log_uniform(16.0, 400.0, n), dice.log_uniform(9.0, 110.0, n))
+    first = colours(dice, n)
+    other = colours(dice, n)
+    tone = first * torch.exp(dice.normal(0.0, 0.6, n))[..., None]
+    second = torch.where(dice.chance(0.55, n)[..., None], tone, other).clamp(0.01, 0.9)
+    third = torch.where(dice.chance(0.5, n)[..., None], colours(dice, n), first * 0.5)
+    plain = dice.chance(config.plain if config.patterns else 1.0, n)
+    contrast = torch.where(plain, dice.log_uniform(0.01, 0.12, n), dice.uniform(0.35, 1.0, n))
+    second = first + contrast[..., None] * (second - first)
+    third = first + contrast[..., None] * (third - first)
+    glossy = dice.chance(0.35 if config.specular else 0.0, n)
+    lamp = dice.chance(0.03 if config.emission else 0.0, n)
+    _set(table, slice(None), pattern=pattern.float(), frequency=pixels_per_metre[:, None] / period,
+         gain=dice.uniform(0.45, 0.78, n), amount=dice.unit(n), aspect=dice.log_uniform(0.3, 2.0, n), seed=dice.unit(n),
+         detail=torch.where(plain, dice.log_uniform(0.01, 0.1, n), dice.log_uniform(0.08, 0.9, n)),
+         dirt=torch.where(plain, 0.02, 1.0) * dice.log_uniform(0.02, 0.35, n),
+         specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0), exponent=dice.uniform(2.0, 9.0, n),
+         environment=torch.where(glossy, dice.uniform(0.2, 1.0, n), 0.0),
+         emission=torch.where(lamp, dice.uniform(0.5, 3.0, n), 0.0),
+         photo=dice.integer(0, max(photos, 1), n).float(), photo_scale=dice.log_uniform(0.4, 3.0, n))
+    for k, colour in enumerate((first, second, third)):
+        table[..., 6 + 3 * k:9 + 3 * k] = colour
+
+    leaf = colours(dice, brightness=0.14, spread=0.4, vivid=0.3) * torch.tensor([0.75, 1.25, 0.4], device=dice.device)
+    _set(table, FOLIAGE, pattern=0.0, specular=0.0, mirror=0.0, emission=0.0, environment=0.0, detail=0.5, dirt=0.3,
+         frequency=pixels_per_metre / dice.log_uniform(6.0, 40.0))
+    _paint(table, FOLIAGE, leaf, leaf * dice.log_uniform(0.3, 0.9)[:, None], leaf)
+    bark = colours(dice, brightness=0.12, spread=0.5, vivid=0.4)
+    _set(table, BARK, pattern=float(PATTERNS.index("wood")), specular=0.0, emission=0.0, environment=0.0)
+    _paint(table, BARK, bark, bark * dice.uniform(0.3, 0.8)[:, None], bark * 0.5)
+    metal = colours(dice, brightness=0.2, spread=0.9, vivid=0.3)
+    _set(table, METAL, pattern=0.0, detail=0.05, dirt=0.1, emission=0.0)
+    _paint(table, METAL, metal, metal * 0.8, metal)
+    dark = colours(dice, brightness=0.04, spread=0.4, vivid=0.2)
+    _set(table, GLASS, pattern=0.0, detail=0.02, dirt=0.02, environment=1.0 if config.specular else 0.0, emission=0.0,
+         specular=0.5 if config.specular else 0.0, exponent=9.0)
+    _paint(table, GLASS, dark, dark * 1.2, dark)
+    plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
+    for k, slot in enumerate((FLOOR, WALL, CEILING)):
+        table[:, slot, 6:9] = plaster[:, k]
+        _set(table, slot, emission=0.0)
+    if outdoor:
+        road = colours(dice, brightness=0.12, spread=0.3, vivid=0.1)
+        _set(table, FLOOR, pattern=0.0, gain=dice.uniform(0.6, 0.85), detail=dice.log_uniform(0.1, 0.7), specular=0.0,
+             environment=0.0, frequency=dice.log_uniform(0.3, 4.0))
+        _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)
+    stone = colours(dice, brightness=0.3, spread=0.4, vivid=0.4)
+    _set(table, FACADE, pattern=float(PATTERNS.index("windows")), frequency=1.0 / dice.uniform(1.2, 3.5),
+         aspect=dice.uniform(0.8, 1.8), detail=dice.log_uniform(0.05, 0.4), emission=0.0, specular=0.0)
+    _paint(table, FACADE, stone, stone * dice.log_uniform(0.6, 1.6)[:, None], dark)
+    return table

@@ -1,0 +1,189 @@
+"""Light on surfaces (dialect functions): diffuse, specular, ambient, shadow map, haze, sky."""
+
+from __future__ import annotations
+
+from matchattention.synth.dialect import any_lane, as_int, at, jit, tl
+from matchattention.synth.materials import albedo
+from matchattention.synth.noise import fractal
+from matchattention.synth.shapes import CARD, object_normal
+
+AMBIENCE = (
+    "key_x", "key_y", "key_z", "key_red", "key_green", "key_blue",
+    "fill_x", "fill_y", "fill_z", "fill_red", "fill_green", "fill_blue",
+    "above_red", "above_green", "above_blue", "below_red", "below_green", "below_blue",
+    "up_x", "up_y", "up_z", "eye_height", "haze_red", "haze_green", "haze_blue", "haze_density",
+    "horizon_red", "horizon_green", "horizon_blue", "zenith_red", "zenith_green", "zenith_blue",
+    "clouds", "sky_seed", "contact", "contact_length", "key_reach",
+    "shadow", "shadow_focal", "shadow_bias",
+    *(f"shadow_{row}{column}" for row in "xyz" for column in "xyzw"),
+)
+COLUMN_SHADOW = tl.constexpr(40)  # first of the twelve numbers that map camera space to the key light's camera
+
+
+@jit
+def lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE: tl.constexpr):
+    """Share of the key light that reaches points in camera space: four taps of the light's depth map."""
+    lx = at(ambience, 40) * px + at(ambience, 41) * py + at(ambience, 42) * pz + at(ambience, 43)
+    ly = at(ambience, 44) * px + at(ambience, 45) * py + at(ambience, 46) * pz + at(ambience, 47)
+    lz = at(ambience, 48) * px + at(ambience, 49) * py + at(ambience, 50) * pz + at(ambience, 51)
+    focal = at(ambience, 38)
+    centre = 0.5 * (SHADOW_SIZE - 1)
+    depth = tl.maximum(lz, 1.0e-3)
+    u = focal * lx / depth + centre
+    v = focal * ly / depth + centre
+    known = (u > 0.0) & (v > 0.0) & (u < SHADOW_SIZE - 1.001) & (v < SHADOW_SIZE - 1.001) & (lz > 0.01)
+    u = tl.where(known, u, 0.0)
+    v = tl.where(known, v, 0.0)
+    u0 = tl.floor(u)
+    v0 = tl.floor(v)
+    u = u - u0
+    v = v - v0
+    place = as_int(v0) * SHADOW_SIZE + as_int(u0)
+    limit = lz - at(ambience, 39)
+    a = tl.where(at(shadow_map, place) > limit, 1.0, 0.0)
+    b = tl.where(at(shadow_map, place + 1) > limit, 1.0, 0.0)
+    c = tl.where(at(shadow_map, place + SHADOW_SIZE) > limit, 1.0, 0.0)
+    d = tl.where(at(shadow_map, place + SHADOW_SIZE + 1) > limit, 1.0, 0.0)
+    a = a + u * (b - a)
+    c = c + u * (d - c)
+    lit = a + v * (c - a)
+    return 1.0 - at(ambience, 37) * tl.where(known, 1.0 - lit, 0.0)
+
+
+@jit
+def sky(ambience, dx, dy, dz):
+    """Colour of the sky in a (normalised) direction: a gradient and clouds."""
+    climb = at(ambience, 18) * dx + at(ambience, 19) * dy + at(ambience, 20) * dz
+    share = tl.sqrt(tl.maximum(climb, 0.0))
+    flat = 1.0 / (tl.maximum(climb, 0.0) + 0.12)
+    coarse, fine = fractal(2.0 * dx * flat + at(ambience, 33), 2.0 * dy, 2.0 * dz * flat, 0.02 * flat, 0.5)
+    cloud = tl.minimum(tl.maximum(1.4 * (coarse + fine) + 2.0 * at(ambience, 32) - 1.0, 0.0), 1.0)
+    cloud = cloud * tl.minimum(at(ambience, 32) * 4.0, 1.0)
+    red = at(ambience, 26) + share * (at(ambience, 29) - at(ambience, 26))
+    green = at(ambience, 27) + share * (at(ambience, 30) - at(ambience, 27))
+    blue = at(ambience, 28) + share * (at(ambience, 31) - at(ambience, 28))
+    white = at(ambience, 26) * 1.15
+    return red + cloud * (white - red), green + cloud * (white - green), blue + cloud * (white - blue)
+
+
+@jit
+def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy, focal, SHADOW_SIZE: tl.constexpr):
+    """Radiance that arrives along camera rays.
+
+    Args:
+        ray: row of the hit primitive's ray table.
+        kind: int32 lanes, kind of the primitive.
+        surface: row (half extents in m, object number).
+        material: row of `materials.COLUMNS`.
+        ambience: row of `AMBIENCE`.
+        shadow_map: the scene's depth map of the key light, flat.
+        t: depth of the hit, m.
+        missed: lanes that see the sky.
+        dx: ray direction with z = 1 (also dy).
+        focal: px.
+        SHADOW_SIZE: width of the shadow map.
+
+    Returns:
+        Linear red, green, blue.
+    """
+    t = tl.where(missed, 1.0, t)
+    x = at(ray, 9) + t * (at(ray, 0) * dx + at(ray, 1) * dy + at(ray, 2))
+    y = at(ray, 10) + t * (at(ray, 3) * dx + at(ray, 4) * dy + at(ray, 5))
+    z = at(ray, 11) + t * (at(ray, 6) * dx + at(ray, 7) * dy + at(ray, 8))
+    gx, gy, gz = object_normal(kind, x, y, z, at(ray, 12), at(ray, 13))
+    nx = at(ray, 0) * gx + at(ray, 3) * gy + at(ray, 6) * gz
+    ny = at(ray, 1) * gx + at(ray, 4) * gy + at(ray, 7) * gz
+    nz = at(ray, 2) * gx + at(ray, 5) * gy + at(ray, 8) * gz
+    length = 1.0 / tl.sqrt(nx * nx + ny * ny + nz * nz + 1.0e-20)
+    nx = nx * length
+    ny = ny * length
+    nz = nz * length
+    ray_length = tl.sqrt(dx * dx + dy * dy + 1.0)
+    vx = dx / ray_length
+    vy = dy / ray_length
+    vz = 1.0 / ray_length
+    facing = vx * nx + vy * ny + vz * nz
+    side = tl.where((kind == CARD) & (facing > 0.0), -1.0, 1.0)
+    nx = nx * side
+    ny = ny * side
+    nz = nz * side
+    facing = tl.abs(facing)
+    hx = at(surface, 0)
+    hy = at(surface, 1)
+    hz = at(surface, 2)
+    footprint = t * ray_length / focal / tl.maximum(tl.sqrt(facing), 0.25)
+    red, green, blue, grain, third = albedo(material, x * hx, y * hy, z * hz, gx / hx, gy / hy, gz / hz,
+                                            at(surface, 3), footprint)
+    px = t * dx
+    py = t * dy
+    pz = t
+
+    up_x = at(ambience, 18)
+    up_y = at(ambience, 19)
+    up_z = at(ambience, 20)
+    upward = 0.5 + 0.5 * (nx * up_x + ny * up_y + nz * up_z)
+    above_ground = tl.maximum(at(ambience, 21) + px * up_x + py * up_y + pz * up_z, 0.0)
+    # Ambient occlusion where things stand: dimmer close to the ground, most where they face down.
+    contact = 1.0 - at(ambience, 34) * (1.0 - 0.6 * upward) * tl.exp(-above_ground / at(ambience, 35))
+    light_r = (at(ambience, 15) + upward * (at(ambience, 12) - at(ambience, 15))) * contact
+    light_g = (at(ambience, 16) + upward * (at(ambience, 13) - at(ambience, 16))) * contact
+    light_b = (at(ambience, 17) + upward * (at(ambience, 14) - at(ambience, 17))) * contact
+
+    kx = at(ambience, 0) - px
+    ky = at(ambience, 1) - py
+    kz = at(ambience, 2) - pz
+    distance2 = kx * kx + ky * ky + kz * kz + 1.0e-6
+    inverse = 1.0 / tl.sqrt(distance2)
+    kx = kx * inverse
+    ky = ky * inverse
+    kz = kz * inverse
+    reach = at(ambience, 36)
+    strength = reach * reach / (distance2 + 0.1 * reach * reach)
+    strength = strength * lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE)
+    lambert = tl.maximum(nx * kx + ny * ky + nz * kz, 0.0) * strength
+    light_r = light_r + lambert * at(ambience, 3)
+    light_g = light_g + lambert * at(ambience, 4)
+    light_b = light_b + lambert * at(ambience, 5)
+
+    fx = at(ambience, 6) - px
+    fy = at(ambience, 7) - py
+    fz = at(ambience, 8) - pz
+    inverse = 1.0 / tl.sqrt(fx * fx + fy * fy + fz * fz + 1.0e-6)
+    fill = tl.maximum((nx * fx + ny * fy + nz * fz) * inverse, 0.0)
+    light_r = light_r + fill * at(ambience, 9)
+    light_g = light_g + fill * at(ambience, 10)
+    light_b = light_b + fill * at(ambience, 11)
+
+    # Blinn-Phong, normalised so that a tighter lobe is brighter.
+    bx = kx - vx
+    by = ky - vy
+    bz = kz - vz
+    inverse = 1.0 / tl.sqrt(bx * bx + by * by + bz * bz + 1.0e-12)
+    half = tl.maximum((nx * bx + ny * by + nz * bz) * inverse, 1.0e-4)
+    exponent = tl.exp2(at(material, 18))
+    gloss = at(material, 17) * grain * strength * (exponent + 8.0) * 0.02 * tl.exp2(exponent * tl.log2(half))
+    gloss = tl.where(lambert > 0.0, gloss, 0.0)
+    # Schlick's Fresnel term times a smooth environment: polished things reflect the room or the sky.
+    graze = 1.0 - facing
+    fresnel = at(material, 21) * (0.08 + 0.92 * graze * graze * graze * graze * graze)
+    two = -2.0 * (vx * nx + vy * ny + vz * nz)
+    mirrored_up = 0.5 + 0.5 * ((vx + two * nx) * up_x + (vy + two * ny) * up_y + (vz + two * nz) * up_z)
+    horizon = tl.minimum(tl.maximum(6.0 * (mirrored_up - 0.5) + 0.5, 0.0), 1.0)
+    around_r = at(ambience, 15) + horizon * (1.5 * at(ambience, 12) - at(ambience, 15))
+    around_g = at(ambience, 16) + horizon * (1.5 * at(ambience, 13) - at(ambience, 16))
+    around_b = at(ambience, 17) + horizon * (1.5 * at(ambience, 14) - at(ambience, 17))
+    glow = at(material, 20)
+    red = red * (light_r + glow) * (1.0 - fresnel) + gloss * at(ambience, 3) + fresnel * around_r
+    green = green * (light_g + glow) * (1.0 - fresnel) + gloss * at(ambience, 4) + fresnel * around_g
+    blue = blue * (light_b + glow) * (1.0 - fresnel) + gloss * at(ambience, 5) + fresnel * around_b
+
+    clear = tl.exp(-t * ray_length * at(ambience, 25))
+    red = at(ambience, 22) + clear * (red - at(ambience, 22))
+    green = at(ambience, 23) + clear * (green - at(ambience, 23))
+    blue = at(ambience, 24) + clear * (blue - at(ambience, 24))
+    if any_lane(missed):
+        sky_r, sky_g, sky_b = sky(ambience, vx, vy, vz)
+        red = tl.where(missed, sky_r, red)
+        green = tl.where(missed, sky_g, green)
+        blue = tl.where(missed, sky_b, blue)
+    return red, green, blue

@@ -1,0 +1,100 @@
+"""The scene as numbers: the tables that the ray caster and the shader read.
+
+A batch of scenes is a table of primitives (B, N, ...) sorted by kind. Each kind owns a fixed range of slots,
+filled from its start, so kernels loop over one kind at a time without branching per ray.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from matchattention.synth import shapes
+
+KINDS = ("card", "box", "ellipsoid", "frustum", "torus", "terrain")
+RAY_COLUMNS = 16  # 3x3 camera-to-object matrix by rows, camera centre in object space, four shape parameters
+
+
+def number(constant: object) -> float:
+    """The plain value of a constant of the dialect."""
+    return getattr(constant, "value", constant)  # type: ignore[return-value]
+
+
+MISS = number(shapes.MISS)
+assert tuple(number(c) for c in (shapes.CARD, shapes.BOX, shapes.ELLIPSOID, shapes.FRUSTUM, shapes.TORUS,
+                                 shapes.TERRAIN)) == tuple(range(len(KINDS)))
+Slots = tuple[int, ...]
+
+
+class RayTables(NamedTuple):
+    """What casting needs, per view: everything is in the object space of each primitive.
+
+    Attributes:
+        rays: (B, V, N, 16) fp32, see `RAY_COLUMNS`.
+        bounds: (B, V, N, 4) fp32 least and greatest x/z, least and greatest y/z of the primitive as seen by the view.
+        counts: (B, 6) int32 primitives of each kind.
+        slots: first slot of each kind and N at the end.
+    """
+
+    rays: Tensor
+    bounds: Tensor
+    counts: Tensor
+    slots: Slots
+
+
+def ray_tables(axes: Tensor, centre: Tensor, half: Tensor, shape: Tensor, counts: Tensor, slots: Slots,
+               view_rotation: Tensor, view_position: Tensor) -> RayTables:
+    """Express every primitive in every view.
+
+    Args:
+        axes: (B, V, N, 3, 3) rows are the object's unit axes in world space (they may differ per view: motion).
+        centre: (B, V, N, 3) m, world.
+        half: (B, N, 3) m, half extents along the axes.
+        shape: (B, N, 4) shape parameters.
+        counts: (B, 6) int32.
+        slots: first slot of each kind, then N.
+        view_rotation: (B, V, 3, 3) world to camera.
+        view_position: (B, V, 3) m, camera centres in the world.
+    """
+    batch, views, total = centre.shape[:3]
+    scale = half[:, None].clamp(min=1e-5)
+    to_camera = torch.einsum("bvij,bvnkj->bvnki", view_rotation, axes)  # rows: object axes in camera space
+    offset = centre - view_position[:, :, None]
+    camera_centre = torch.einsum("bvij,bvnj->bvni", view_rotation, offset)
+    matrix = to_camera / scale[..., None]
+    origin = -torch.einsum("bvnij,bvnj->bvni", to_camera, camera_centre) / scale
+    rays = torch.cat((matrix.flatten(-2), origin, shape[:, None].expand(batch, views, total, 4)), dim=-1)
+    corner = torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)],
+                          device=centre.device)
+    reach = corner * scale[..., None, :]  # (B, V, N, 8, 3)
+    corners = camera_centre[..., None, :] + reach @ to_camera
+    depth = corners[..., 2]
+    ratio = corners[..., :2] / depth[..., None].clamp(min=1e-3)
+    low, high = ratio.amin(-2), ratio.amax(-2)
+    crosses = depth.amin(-1, keepdim=True) < 0.05  # the box reaches the camera plane: no finite bound
+    behind = depth.amax(-1, keepdim=True) < 0.0
+    low = torch.where(crosses, -MISS, low)
+    high = torch.where(crosses, MISS, high)
+    high = torch.where(behind, -MISS, high)
+    bounds = torch.stack((low[..., 0], high[..., 0], low[..., 1], high[..., 1]), dim=-1)
+    return RayTables(rays.contiguous(), bounds.contiguous(), counts, slots)
+
+
+class ShadeTables(NamedTuple):
+    """What shading needs besides the caster's tables and its hits.
+
+    Attributes:
+        kinds: (N,) int32 kind of each slot.
+        surface: (B, N, 4) fp32 half extents in m and the object's number.
+        material: (B, N, C) fp32, columns of `materials.COLUMNS`.
+        ambience: (B, V, A) fp32, columns of `shading.AMBIENCE`.
+        shadow: (B, S, S) fp32 m, depth map of the key light.
+    """
+
+    kinds: Tensor
+    surface: Tensor
+    material: Tensor
+    ambience: Tensor
+    shadow: Tensor
