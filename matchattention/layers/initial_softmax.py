@@ -64,10 +64,10 @@ def _disparity(scores: Tensor, seen_from: Tensor, level: Tensor) -> Tensor:
     matching = matching.gather(-2, seen_from.expand(*matching.shape))
     half = WINDOW // 2
     blurred = F.avg_pool1d(matching.flatten(0, 1), WINDOW, stride=1, padding=half).unflatten(0, scores.shape[:2])
-    best = blurred.argmax(-1, keepdim=True).clamp(half, width - 1 - half)
+    best = blurred.argmax(-1, keepdim=True).clamp(half, max(half, width - 1 - half))
     index = best + torch.arange(-half, half + 1, device=scores.device)
-    inside = matching.gather(-1, index)
-    inside = inside * (inside >= 1 / width)
+    inside = matching.gather(-1, index.clamp(max=width - 1))
+    inside = inside * ((inside >= 1 / width) & (index < width))
     return (inside * index).sum(-1) / inside.sum(-1).clamp(min=1e-20)
 
 
@@ -76,13 +76,15 @@ def _flow(matching: Tensor, height: int, width: int) -> Tensor:
     half = WINDOW // 2
     blurred = F.avg_pool2d(matching.unsqueeze(1), WINDOW, stride=1, padding=half).squeeze(1)
     best = blurred.argmax(-1)
-    x0 = (best % width).clamp(half, width - 1 - half)
-    y0 = (best // width).clamp(half, height - 1 - half)
+    x0 = (best % width).clamp(half, max(half, width - 1 - half))
+    y0 = (best // width).clamp(half, max(half, height - 1 - half))
     offset = torch.arange(-half, half + 1, device=matching.device)
     x, y = x0.unsqueeze(-1) + offset, y0.unsqueeze(-1) + offset
-    index = (y.unsqueeze(-1) * width + x.unsqueeze(-2)).flatten(-2)  # (2B, hw, 25)
-    inside = matching.gather(-1, index)
-    inside = inside * (inside >= 1 / (height * width))
+    # A map narrower than the window has no pixels there: they count nothing.
+    exists = ((y < height).unsqueeze(-1) & (x < width).unsqueeze(-2)).flatten(-2)
+    index = (y.clamp(max=height - 1).unsqueeze(-1) * width + x.clamp(max=width - 1).unsqueeze(-2)).flatten(-2)
+    inside = matching.gather(-1, index)  # (2B, hw, 25)
+    inside = inside * ((inside >= 1 / (height * width)) & exists)
     inside = (inside / inside.sum(-1, keepdim=True).clamp(min=1e-20)).unflatten(-1, (WINDOW, WINDOW))
     found = torch.stack(((inside.sum(-2) * x).sum(-1), (inside.sum(-1) * y).sum(-1)), -1)
     return found.unflatten(1, (height, width)) - pixel_grid(height, width, matching.device, found.dtype)

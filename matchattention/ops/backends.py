@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from matchattention.errors import InputError
 from matchattention.ops.reference import match_attention_reference
@@ -69,12 +70,29 @@ def _compile_run(*call: object) -> Result:
     return _compiled_reference()(*call)
 
 
+def _opaque_why_not(q: Tensor, *call: object) -> str | None:
+    if isinstance(q, FakeTensor):
+        return None
+    return "The opaque backend only counts: it takes fake tensors and gives shapes and FLOPs, no values."
+
+
+def _opaque_run(
+    q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, window: tuple[int, int], similarity: str, need: bool
+) -> Result:
+    import matchattention.ops.library  # noqa: F401  (registers the operator)
+
+    call = (q, k, v, relative_position, *window, similarity == "dot", need)
+    out, weights = torch.ops.matchattention.match_attention(*call)
+    return out, weights if need else None
+
+
 BACKENDS = {
     backend.name: backend
     for backend in (
         Backend("triton", _triton_why_not, _triton_run),
         Backend("reference", lambda *call: None, match_attention_reference),
         Backend("compile", _compile_why_not, _compile_run),
+        Backend("opaque", _opaque_why_not, _opaque_run),
     )
 }
 

@@ -1,0 +1,59 @@
+"""The authors' released networks, through `convert`, against what their implementation computed."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from matchattention.cli.main import main
+from matchattention.models import checkpoint
+from tests.shared import shared
+
+TOLERANCE = 2e-3  # px; the stored float32 values are within 5e-4 of float64
+
+
+@pytest.mark.parametrize("task", ["stereo", "flow"])
+def test_converted_network_reproduces_every_field(task, tmp_path):
+    golden = load_file(shared(f"golden/released_{task}.safetensors"))
+    state = {name.removeprefix("sd."): value for name, value in golden.items() if name.startswith("sd.")}
+    state["encoder.head.weight"] = torch.zeros(1000, 40)
+    torch.save({"model": state}, tmp_path / "released.pth")
+    target = tmp_path / "converted.safetensors"
+    assert main(["convert", str(tmp_path / "released.pth"), str(target), "--task", task]) == 0
+
+    network = checkpoint.load(target, task)
+    with torch.no_grad():
+        matches = network(golden["image0"].float(), golden["image1"].float())
+    names = [
+        f"field.{index:02}.{kind}"
+        for index in range(29)
+        for kind in ("self", "cross")
+        if f"field.{index:02}.{kind}" in golden
+    ]
+    assert len(names) == len(matches.steps)
+    torch.testing.assert_close(matches.initial.position, golden["init"], rtol=0, atol=TOLERANCE / 32)
+    for name, step in zip(names, matches.steps):
+        assert name.endswith(step.kind)
+        torch.testing.assert_close(step.position, golden[name], rtol=0, atol=TOLERANCE / step.scale, msg=name)
+    torch.testing.assert_close(matches.self_position.mean(-2), golden["self_rpos"], rtol=0, atol=TOLERANCE / 4)
+    torch.testing.assert_close(matches.field, golden["field_up"], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"model": {"something.else": torch.zeros(1)}}, "not a released MatchAttention network"),
+        ({"model": 3}, "no weights under the key 'model'"),
+    ],
+)
+def test_other_files_are_refused(content, message, tmp_path, capsys):
+    torch.save(content, tmp_path / "other.pth")
+    target = tmp_path / "out.safetensors"
+    assert main(["convert", str(tmp_path / "other.pth"), str(target)]) == 2
+    assert message in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, capsys):
+    (tmp_path / "noise.pth").write_bytes(b"not a pickle at all")
+    assert main(["convert", str(tmp_path / "noise.pth"), str(tmp_path / "out.safetensors")]) == 2
+    assert "not a PyTorch checkpoint" in capsys.readouterr().err
