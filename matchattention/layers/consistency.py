@@ -44,6 +44,7 @@ def disagreement(cross_position: Tensor) -> Tensor:
     Returns:
         (2B, H, W, 2).
     """
-    grid = pixel_grid(*cross_position.shape[1:3], cross_position.device, cross_position.dtype)
+    height, width = cross_position.shape[1:3]
+    grid = pixel_grid(height, width, cross_position.device, cross_position.dtype)
     there = sample_at(swap_views(cross_position), cross_position + grid)
     return cross_position + there

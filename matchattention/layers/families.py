@@ -126,14 +126,17 @@ class GlobalRowAttention(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, need_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        rows = [t.transpose(2, 3) for t in (q, k, v)]  # (B, H, heads, W, c)
-        return F.scaled_dot_product_attention(*rows).transpose(2, 3), None
+        q, k, v = (tokens.transpose(2, 3) for tokens in (q, k, v))  # (B, H, heads, W, c)
+        return F.scaled_dot_product_attention(q, k, v).transpose(2, 3), None
 
 
 FAMILIES = ("match", "local", "neighborhood", "swin", "global-1d")
 
 
-def make_family(name: str, window: tuple[int, int], similarity: str, depth: int) -> nn.Module:
+Family = MatchAttention | NeighborhoodAttention | SwinAttention | GlobalRowAttention
+
+
+def make_family(name: str, window: tuple[int, int], similarity: str, depth: int) -> Family:
     """The attention family of one block; ``depth`` is its index in the stage (Swin alternates its shift)."""
     if name == "match":
         return MatchAttention(window, similarity)

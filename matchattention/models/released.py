@@ -91,7 +91,7 @@ def infer_config(state: dict[str, Tensor], task: str) -> NetworkConfig:
     try:
         widths = tuple(state[f"encoder.stages.{stage}.0.norm1.weight"].numel() for stage in range(4))
     except KeyError as error:
-        raise InputError(f"The checkpoint has no weight {error}; it is not a released MatchAttention network.") from None
+        raise InputError(f"The file has no weight {error}; it is not a released MatchAttention network.") from None
     return replace(NETWORKS["released-b"].config, channels=widths, task=task)  # type: ignore[arg-type]
 
 

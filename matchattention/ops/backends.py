@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Backend(NamedTuple):
 
 
 @functools.cache
-def _triton_module() -> object | str:
+def _triton_module() -> Any:
     """The Triton backend's module, or the sentence that says why it is not there."""
     try:
         from matchattention.ops import triton_backend
@@ -42,11 +42,11 @@ def _triton_module() -> object | str:
 
 def _triton_why_not(*call: object) -> str | None:
     module = _triton_module()
-    return module if isinstance(module, str) else module.why_not(*call)  # type: ignore[attr-defined]
+    return module if isinstance(module, str) else module.why_not(*call)
 
 
 def _triton_run(*call: object) -> Result:
-    return _triton_module().match_attention_triton(*call)  # type: ignore[union-attr]
+    return _triton_module().match_attention_triton(*call)
 
 
 @functools.cache

@@ -150,7 +150,8 @@ def test_an_untrained_network_keeps_an_injected_field():
         found = network(left, right, field)
     torch.testing.assert_close(found.field, field, rtol=0, atol=1e-4)
     for step in found.steps:
-        torch.testing.assert_close(step.position[0, ..., 0], torch.full_like(step.position[0, ..., 0], -16 / step.scale))
+        x = step.position[0, ..., 0]
+        torch.testing.assert_close(x, torch.full_like(x, -16 / step.scale))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (33, 5), (50, 70)])
