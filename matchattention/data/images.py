@@ -19,7 +19,7 @@ def read_image(path: FilePath) -> NDArray[np.uint8]:
     """Read an image as ``(H, W, 3)`` uint8 RGB.
 
     Grey is repeated, palettes are looked up, transparency is dropped, 16 bits are scaled to 8 and a
-    camera's rotation tag is left alone (a rotated view of a rectified pair would not be rectified).
+    JPEG's rotation tag is left alone (a rotated view of a rectified pair would not be rectified).
     Linear high-range images (EXR, HDR) are scaled so that their 99th percentile is white, with gamma 2.2.
 
     Raises:

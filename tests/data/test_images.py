@@ -87,15 +87,15 @@ def test_rotation_tag_is_left_alone(tmp_path):
     image = Image.fromarray(RGB)
     tags = image.getexif()
     tags[0x0112] = 6
-    image.save(tmp_path / "a.tif", exif=tags)
-    check(tmp_path / "a.tif", RGB)
+    image.save(tmp_path / "a.jpg", exif=tags)
+    assert read_image(tmp_path / "a.jpg").shape == RGB.shape
 
 
 def test_sentences(tmp_path):
     (tmp_path / "text.png").write_text("text")
     (tmp_path / "empty.png").write_bytes(b"")
-    Image.fromarray(RGB.repeat(20, axis=0)).save(tmp_path / "whole.png")
-    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:500])
+    Image.fromarray(RGB).save(tmp_path / "whole.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:100])
     for name, words in {
         "none.png": "does not exist",
         "text.png": "not an image",
