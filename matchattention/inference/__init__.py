@@ -1,0 +1,1 @@
+"""From image files to matches: the predictor, video, and the guard that makes everything fit."""

@@ -1,0 +1,91 @@
+"""Whatever users call an image, as the network takes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchattention.data.images import read_image
+from matchattention.data.png import is_png16, read_png16
+from matchattention.errors import InputError
+
+Image = NDArray[np.uint8]
+
+SMALLEST = 16  # px a side: half a token of the coarsest scale; less than that holds nothing to match
+_BIT_DEPTHS = (8, 10, 12, 14, 16)
+
+
+def read_pair(left: Any, right: Any) -> tuple[Image, Image]:
+    """Two views as (H, W, 3) uint8 RGB.
+
+    Args:
+        left: path, Pillow image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), uint8 or uint16.
+        right: the same for the other view.
+
+    16-bit pairs are brought to 8 bits together, by the smallest usual bit depth (8, 10, 12, 14, 16) that holds
+    both: cameras store 12 bits in 16, and dividing those by 257 would leave 16 grey levels.
+
+    Raises:
+        InputError: unreadable, of different sizes, or too small.
+    """
+    raw = _raw(left, "left"), _raw(right, "right")
+    sizes = [f"{image.shape[1]}x{image.shape[0]}" for image in raw]
+    if raw[0].shape[:2] != raw[1].shape[:2]:
+        raise InputError(f"The left image is {sizes[0]} and the right one {sizes[1]}: give two views of the same size.")
+    if min(raw[0].shape[:2]) < SMALLEST:
+        raise InputError(f"The images are {sizes[0]}: too small to match, give at least {SMALLEST}x{SMALLEST} px.")
+    return _eight_bits(raw)
+
+
+def split_side_by_side(image: Image, name: str) -> tuple[Image, Image]:
+    """Left and right half of an image that holds both views."""
+    width = image.shape[1]
+    if width % 2 or width < 2 * SMALLEST:
+        raise InputError(f"{name} is {width} px wide: a side-by-side image has two views of the same width.")
+    return np.ascontiguousarray(image[:, : width // 2]), np.ascontiguousarray(image[:, width // 2 :])
+
+
+def _raw(image: Any, name: str) -> NDArray[Any]:
+    """(H, W, 3) of uint8 or uint16."""
+    if isinstance(image, str | os.PathLike):
+        path = Path(image)
+        if path.is_file() and path.suffix.lower() == ".png" and is_png16(path):
+            return _three_channels(read_png16(path), name)
+        return read_image(path)
+    if hasattr(image, "convert") and hasattr(image, "mode"):  # Pillow, which need not be imported for arrays
+        if not (image.mode in ("L", "LA", "RGB", "RGBA") or image.mode.startswith("I;16")):
+            image = image.convert("RGB")
+        if image.mode == "LA":
+            image = image.getchannel(0)
+    array = np.asarray(image)
+    if array.dtype not in (np.uint8, np.uint16):
+        raise InputError(
+            f"The {name} image has dtype {array.dtype}: give uint8 in [0, 255] (or uint16); "
+            "for floats in [0, 1] use (image * 255).astype('uint8')."
+        )
+    return _three_channels(array, name)
+
+
+def _three_channels(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    if array.ndim == 2:
+        return np.repeat(array[..., None], 3, axis=2)
+    if array.ndim == 3 and array.shape[2] in (3, 4):
+        return array[..., :3]
+    raise InputError(f"The {name} image has shape {array.shape}: give (H, W) grey or (H, W, 3) colour, channels last.")
+
+
+def _eight_bits(raw: tuple[NDArray[Any], NDArray[Any]]) -> tuple[Image, Image]:
+    if raw[0].dtype != raw[1].dtype:
+        raise InputError(f"The left image is {raw[0].dtype} and the right one {raw[1].dtype}: give both in one depth.")
+    if raw[0].dtype == np.uint8:
+        return np.ascontiguousarray(raw[0]), np.ascontiguousarray(raw[1])
+    brightest = max(int(image.max()) for image in raw)
+    white = next(2**bits - 1 for bits in _BIT_DEPTHS if brightest < 2**bits)
+    left, right = (np.rint(image * np.float32(255 / white)).astype(np.uint8) for image in raw)
+    return left, right

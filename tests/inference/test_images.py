@@ -1,0 +1,74 @@
+"""Every kind of image users bring."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from matchattention.data.png import write_png16
+from matchattention.errors import InputError
+from matchattention.inference.images import read_pair, split_side_by_side
+
+generator = np.random.default_rng(0)
+COLOUR = generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+GREY = COLOUR[..., 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(COLOUR, COLOUR, id="colour"),
+        pytest.param(GREY, GREY[..., None], id="grey"),
+        pytest.param(GREY[..., None], GREY[..., None], id="grey-with-axis"),
+        pytest.param(np.dstack([COLOUR, GREY]), COLOUR, id="alpha"),
+        pytest.param(COLOUR.astype(np.uint16) * 257, COLOUR, id="16-bit"),
+        pytest.param(COLOUR.astype(np.uint16) * 16, COLOUR, id="12-bit-in-16"),
+        pytest.param(Image.fromarray(COLOUR), COLOUR, id="pillow"),
+        pytest.param(Image.fromarray(GREY), GREY[..., None], id="pillow-grey"),
+        pytest.param(Image.fromarray(COLOUR).convert("RGBA"), COLOUR, id="pillow-alpha"),
+        pytest.param(Image.fromarray(GREY).convert("LA"), GREY[..., None], id="pillow-grey-alpha"),
+        pytest.param(Image.fromarray(GREY).convert("P"), GREY[..., None], id="pillow-palette"),
+        pytest.param(COLOUR[::-1, ::-1], COLOUR[::-1, ::-1], id="negative-strides"),
+    ],
+)
+def test_kinds(given, expected) -> None:
+    left, right = read_pair(given, given)
+    assert left.dtype == np.uint8
+    assert left.shape == (20, 30, 3)
+    assert left.flags["C_CONTIGUOUS"]
+    np.testing.assert_allclose(left, np.broadcast_to(expected, left.shape), atol=1)
+    np.testing.assert_array_equal(left, right)
+
+
+def test_sixteen_bit_files_keep_the_ratio_of_the_two_views(tmp_path) -> None:
+    write_png16(tmp_path / "left.png", COLOUR.astype(np.uint16) * 16)
+    write_png16(tmp_path / "right.png", COLOUR.astype(np.uint16) * 8)
+    left, right = read_pair(tmp_path / "left.png", str(tmp_path / "right.png"))
+    np.testing.assert_allclose(left, COLOUR, atol=1)
+    np.testing.assert_allclose(right, COLOUR / 2, atol=1)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        pytest.param(COLOUR, COLOUR[:, :28], "30x20 and the right one 28x20", id="sizes"),
+        pytest.param(COLOUR[:1, :1], COLOUR[:1, :1], "too small", id="1x1"),
+        pytest.param(COLOUR[:15], COLOUR[:15], "too small", id="15-rows"),
+        pytest.param(COLOUR / 255, COLOUR / 255, "dtype float64", id="float"),
+        pytest.param(COLOUR, COLOUR.astype(np.uint16), "one depth", id="mixed-depth"),
+        pytest.param(COLOUR.transpose(2, 0, 1), COLOUR, "channels last", id="channels-first"),
+        pytest.param("nowhere.png", COLOUR, "does not exist", id="missing"),
+        pytest.param(None, COLOUR, "dtype object", id="none"),
+    ],
+)
+def test_refusals(left, right, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_pair(left, right)
+
+
+def test_side_by_side() -> None:
+    wide = np.concatenate([np.tile(COLOUR, (1, 2, 1)), np.tile(COLOUR[::-1], (1, 2, 1))], axis=1)
+    left, right = split_side_by_side(wide, "both.png")
+    np.testing.assert_array_equal(left[:, :30], COLOUR)
+    np.testing.assert_array_equal(right[:, :30], COLOUR[::-1])
+    with pytest.raises(InputError, match="two views"):
+        split_side_by_side(wide[:, :-1], "both.png")
