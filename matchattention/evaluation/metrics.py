@@ -36,8 +36,9 @@ def pixel_errors(prediction: NDArray[Any], truth: NDArray[Any], mask: NDArray[np
         raise ValueError(f"prediction {prediction.shape} and truth {truth.shape} differ in shape")
     evaluated = known_pixels(truth) if mask is None else known_pixels(truth) & mask
     missing = ~known_pixels(prediction)[evaluated]
-    true = truth[evaluated].astype(np.float64).reshape(missing.size, -1)  # (N, 1 or 2)
-    predicted = prediction[evaluated].astype(np.float64).reshape(missing.size, -1)
+    components = 1 if truth.ndim == 2 else truth.shape[2]
+    true = truth[evaluated].astype(np.float64).reshape(-1, components)  # (N, 1 or 2)
+    predicted = prediction[evaluated].astype(np.float64).reshape(-1, components)
     predicted[missing] = 0
     return PixelErrors(
         distance=np.linalg.norm(predicted - true, axis=-1),
