@@ -6,6 +6,7 @@ k-th unit axis in world coordinates.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -80,22 +81,45 @@ def random_rotation(dice: Dice, *shape: int) -> Tensor:
 def towards(direction: Tensor) -> Tensor:
     """(..., 3, 3) rotation whose third axis is the given (..., 3) direction."""
     z = direction / direction.norm(dim=-1, keepdim=True).clamp(min=1e-9)
-    helper = torch.where(z[..., 1:2].abs() > 0.9, torch.tensor([1.0, 0.0, 0.0], device=z.device),
-                         torch.tensor([0.0, 1.0, 0.0], device=z.device))
-    x = torch.linalg.cross(helper.expand_as(z), z)
+    helper = torch.zeros_like(z)
+    steep = z[..., 1].abs() > 0.9
+    helper[..., 0] = steep
+    helper[..., 1] = ~steep
+    x = torch.linalg.cross(helper, z)
     x = x / x.norm(dim=-1, keepdim=True)
     return torch.stack((x, torch.linalg.cross(z, x), z), dim=-2)
+
+
+@cache
+def _number(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(float(value), device=device)
 
 
 def vector(*components: float | Tensor) -> Tensor:
     """Stack scalars and tensors of one shape into (..., 3)."""
     like = next(c for c in components if isinstance(c, Tensor))
-    shape = torch.broadcast_shapes(*(c.shape for c in components if isinstance(c, Tensor)))
-    return torch.stack([c.expand(shape) if isinstance(c, Tensor) else like.new_full(shape, c) for c in components], -1)
+    tensors = [c if isinstance(c, Tensor) else _number(float(c), like.device) for c in components]
+    return torch.stack(torch.broadcast_tensors(*tensors), -1)
+
+
+class _Part(NamedTuple):
+    """One part in each of n groups, not yet placed in the world."""
+
+    frame: Frame
+    centre: Tensor
+    half: Tensor
+    axes: Tensor
+    shape: tuple[Tensor, ...]
+    material: Tensor
+    group: Tensor
+    active: Tensor
 
 
 class Builder:
     """Gathers parts of a batch of scenes and packs them by kind.
+
+    Parts are only noted when they are added and placed all at once in `pack`: with hundreds of parts the number
+    of tensor operations is what drawing a scene costs.
 
     Args:
         batch: scenes.
@@ -105,10 +129,21 @@ class Builder:
     def __init__(self, batch: int, device: torch.device) -> None:
         self.batch, self.device = batch, device
         self.upright = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]], device=device)
+        self.overturned = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]], device=device)
         self.identity = torch.eye(3, device=device)
         self.on_wall = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], device=device)
-        self._rows: dict[str, list[tuple[Tensor, ...]]] = {kind: [] for kind in KINDS}
+        self._parts: dict[str, list[_Part]] = {kind: [] for kind in KINDS}
+        self._bars: list[tuple[_Part, Tensor, Tensor]] = []
+        self._constants: dict[float, Tensor] = {}
+        self._numbers = torch.arange(4096, dtype=torch.float32, device=device)
+        self._yes = torch.ones((), dtype=torch.bool, device=device)
         self._groups = 0
+
+    def constant(self, value: float) -> Tensor:
+        """A number as a tensor, made once."""
+        if value not in self._constants:
+            self._constants[value] = torch.tensor(float(value), device=self.device)
+        return self._constants[value]
 
     def frame(self, origin: Tensor, rotation: Tensor | None = None, scale: Tensor | float = 1.0) -> Frame:
         """A rigid frame for groups: (B, n, 3) origins."""
@@ -116,8 +151,20 @@ class Builder:
         if rotation is None:
             rotation = self.identity
         if not isinstance(scale, Tensor):
-            scale = origin.new_full((self.batch, n), scale)
+            scale = self.constant(scale)
         return Frame(origin, rotation.expand(self.batch, n, 3, 3), scale.expand(self.batch, n))
+
+    def _note(self, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None,
+              shape: tuple[float | Tensor, ...], material: Tensor | int, active: Tensor | None) -> _Part:
+        n = frame.origin.shape[1]
+        lead = (self.batch, n)
+        columns = [(s if isinstance(s, Tensor) else self.constant(s)).expand(lead) for s in (*shape, *(0.0,) * (4 - len(shape)))]
+        index = material if isinstance(material, Tensor) else self.constant(material)
+        group = self._numbers[self._groups:self._groups + n].expand(lead)
+        self._groups += n
+        return _Part(frame, centre.expand(*lead, 3), half.expand(*lead, 3),
+                     (self.identity if axes is None else axes).expand(*lead, 3, 3), tuple(columns), index.expand(lead),
+                     group, (self._yes if active is None else active).expand(lead))
 
     def add(self, kind: str, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None = None,
             shape: tuple[float | Tensor, ...] = (), material: Tensor | int = 0,
@@ -134,44 +181,62 @@ class Builder:
             material: palette index.
             active: (B, n) bool; parts of inactive groups do not exist.
         """
-        n = frame.origin.shape[1]
-        lead = (self.batch, n)
-        axes = (self.identity if axes is None else axes).expand(*lead, 3, 3)
-        columns = [torch.as_tensor(s, dtype=torch.float32, device=self.device).expand(lead) for s in shape]
-        columns += [frame.scale.new_zeros(lead)] * (4 - len(columns))
-        world = frame.origin + frame.scale[..., None] * (centre.expand(*lead, 3)[..., None, :] @ frame.rotation)[..., 0, :]
-        if active is None:
-            active = torch.ones(lead, dtype=torch.bool, device=self.device)
-        index = material if isinstance(material, Tensor) else torch.full(lead, material, device=self.device)
-        group = self._groups + torch.arange(n, dtype=torch.float32, device=self.device).expand(lead)
-        self._groups += n
-        self._rows[kind].append((axes @ frame.rotation, world, half.expand(*lead, 3) * frame.scale[..., None],
-                                 torch.stack(columns, -1), index.expand(lead), group, active.expand(lead)))
+        self._parts[kind].append(self._note(frame, centre, half, axes, shape, material, active))
+
+    def bar(self, frame: Frame, start: Tensor, end: Tensor, radius: Tensor | float, material: Tensor | int,
+            active: Tensor | None = None, taper: Tensor | float = 0.0) -> None:
+        """A round rod between two points, (B, n, 3) or (3,), of each of the frame's groups."""
+        thick = (radius if isinstance(radius, Tensor) else self.constant(radius))[..., None].expand(*frame.scale.shape, 3)
+        part = self._note(frame, start, thick, None, (taper,), material, active)
+        self._bars.append((part, part.centre, end.expand_as(part.centre)))
+
+    def _straighten_bars(self) -> None:
+        """Turn rods into frusta, all at once."""
+        if not self._bars:
+            return
+        start = torch.cat([bar[1] for bar in self._bars], 1)
+        end = torch.cat([bar[2] for bar in self._bars], 1)
+        along = end - start
+        thick = torch.cat([bar[0].half[..., :2] for bar in self._bars], 1)
+        half = torch.cat((thick, 0.5 * along.norm(dim=-1, keepdim=True)), -1)
+        centre, axes = 0.5 * (start + end), towards(along)
+        first = 0
+        for part, *_ in self._bars:
+            window = slice(first, first + part.group.shape[1])
+            first = window.stop
+            self._parts["frustum"].append(part._replace(centre=centre[:, window], half=half[:, window], axes=axes[:, window]))
+        self._bars = []
 
     def pack(self, capacity: dict[str, int]) -> Primitives:
-        """Move the existing parts of each kind to the front of its slots and drop what exceeds the capacity."""
-        packed: list[tuple[Tensor, ...]] = []
+        """Place all parts; move the existing ones of each kind to the front of its slots; drop what exceeds them."""
+        self._straighten_bars()
+        packed: list[list[Tensor]] = []
         counts, slots = [], [0]
         for kind in KINDS:
             room = capacity[kind]
-            rows = self._rows[kind]
-            if rows:
-                joined = [torch.cat(column, dim=1) for column in zip(*rows)]
-                active = joined[-1]
-                order = torch.argsort((~active).to(torch.uint8), dim=1, stable=True)[:, :room]
-                taken = [torch.gather(c, 1, order.reshape(*order.shape, *(1,) * (c.dim() - 2)).expand(
-                    *order.shape, *c.shape[2:])) for c in joined[:-1]]
-                count = active.sum(1).clamp(max=room)
-                missing = room - order.shape[1]
-                if missing > 0:
-                    taken = [torch.cat((c, c.new_zeros((c.shape[0], missing, *c.shape[2:]))), 1) for c in taken]
-            else:
-                taken = [torch.zeros((self.batch, room, *s), device=self.device) for s in ((3, 3), (3,), (3,), (4,), ())]
-                taken += [torch.zeros((self.batch, room), device=self.device)]
-                taken[4] = taken[4].long()
-                count = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
-            packed.append(tuple(taken))
-            counts.append(count)
             slots.append(slots[-1] + room)
-        columns = [torch.cat(column, dim=1) for column in zip(*packed)]
-        return Primitives(*columns, torch.stack(counts, 1).to(torch.int32), tuple(slots))
+            parts = self._parts[kind]
+            if not parts:
+                packed.append([torch.zeros((self.batch, room, *s), device=self.device) for s in ((3, 3), (3,), (3,), (4,), (), ())])
+                counts.append(torch.zeros(self.batch, dtype=torch.int64, device=self.device))
+                continue
+            rotation = torch.cat([part.frame.rotation for part in parts], 1)
+            scale = torch.cat([part.frame.scale for part in parts], 1)[..., None]
+            local = torch.cat([part.centre for part in parts], 1)
+            centre = torch.cat([part.frame.origin for part in parts], 1) + scale * (local[..., None, :] @ rotation)[..., 0, :]
+            axes = torch.cat([part.axes for part in parts], 1) @ rotation
+            half = torch.cat([part.half for part in parts], 1) * scale
+            shape = torch.stack([torch.cat([part.shape[k] for part in parts], 1) for k in range(4)], -1)
+            material = torch.cat([part.material.float() for part in parts], 1)
+            group = torch.cat([part.group for part in parts], 1)
+            active = torch.cat([part.active for part in parts], 1)
+            order = torch.argsort((~active).to(torch.uint8), dim=1, stable=True)[:, :room]
+            taken = [torch.gather(c, 1, order.reshape(*order.shape, *(1,) * (c.dim() - 2)).expand(*order.shape, *c.shape[2:]))
+                     for c in (axes, centre, half, shape, material, group)]
+            missing = room - order.shape[1]
+            if missing > 0:
+                taken = [torch.cat((c, c.new_zeros((c.shape[0], missing, *c.shape[2:]))), 1) for c in taken]
+            packed.append(taken)
+            counts.append(active.sum(1).clamp(max=room))
+        axes, centre, half, shape, material, group = (torch.cat(column, dim=1) for column in zip(*packed))
+        return Primitives(axes, centre, half, shape, material.long(), group, torch.stack(counts, 1).to(torch.int32), tuple(slots))

@@ -84,7 +84,7 @@ def wires(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     length = depth * torch.where(row, dice.log_uniform(0.1, 1.0, 1), dice.log_uniform(0.1, 1.5, most))
     reach = 0.5 * length[..., None] * direction / direction.norm(dim=-1, keepdim=True)
     frame = builder.frame(origin)
-    objects.bar(builder, frame, -reach, reach, radius, torch.where(dice.chance(0.5, most), objects.p.METAL,
+    builder.bar(frame, -reach, reach, radius, torch.where(dice.chance(0.5, most), objects.p.METAL,
                 objects.any_material(dice, most)), present(dice, most, 0.2, 1.0, probability),
                 torch.where(dice.chance(0.7, most), 0.0, dice.unit(most)))
 

@@ -60,8 +60,8 @@ class SceneConfig:
     capacity: dict[str, int] = field(default_factory=lambda: {
         "card": 128, "box": 128, "ellipsoid": 48, "frustum": 128, "torus": 8, "terrain": 1})
     """Most primitives of each kind."""
-    sensor: bool = True
-    """Apply the sensor model (otherwise a plain gamma)."""
+    sensor: str = "default"
+    """Preset of the sensor model, see `sensor_config`."""
 
 
 PRESETS: dict[str, SceneConfig] = {

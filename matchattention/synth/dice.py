@@ -14,6 +14,7 @@ from torch import Tensor
 
 _MULTIPLY = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_PAGE = 2048  # numbers per sample hashed at once: small operations cost time, not numbers
 
 
 def _signed(x: int) -> int:
@@ -56,17 +57,25 @@ class Dice:
         self.device = torch.device(device)
         keys = [_signed(_scramble(_scramble(seed * _MULTIPLY + domain) + i * _MULTIPLY)) for i in indices]
         self._keys = torch.tensor(keys, dtype=torch.int64).to(self.device, non_blocking=True)
-        self._draw = 0
+        self._page = 0
+        self._used = _PAGE
+        self._pool = torch.empty((self.count, 0))
+        self._step = torch.arange(_PAGE, dtype=torch.int64, device=self.device) * _signed(_MULTIPLY)
 
     def unit(self, *shape: int) -> Tensor:
-        """(B, *shape) uniform in (0, 1), fp32."""
-        self._draw += 1
+        """(B, *shape) uniform in (0, 1), fp32. A view of a page that is hashed at once."""
         elements = math.prod(shape)
-        step = torch.arange(elements, dtype=torch.int64, device=self.device) * _signed(_MULTIPLY)
-        base = self._keys + _signed(_scramble(self._draw * 0xD1342543DE82EF95))
-        bits = _scramble_tensor(base[:, None] + step)
-        value = ((bits >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24 + 2.0**-25
-        return value.reshape(self.count, *shape)
+        if elements > _PAGE:
+            raise ValueError(f"a draw of {elements} numbers exceeds a page of {_PAGE}")
+        if self._used + elements > _PAGE:
+            base = self._keys + _signed(_scramble(self._page * 0xD1342543DE82EF95))
+            bits = _scramble_tensor(base[:, None] + self._step)
+            self._pool = ((bits >> 40) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24).add_(2.0**-25)
+            self._page += 1
+            self._used = 0
+        start = self._used
+        self._used += elements
+        return self._pool[:, start:self._used].reshape(self.count, *shape)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(B, *shape) uniform in (low, high)."""

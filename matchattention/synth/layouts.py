@@ -286,7 +286,7 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
         end = torch.where(along[..., None], start + torch.tensor([1.0, 0.0, 80.0], device=builder.device),
                           vector(14.0, y + dice.uniform(-0.5, 0.5, n), z + dice.uniform(-3.0, 3.0, n)))
         cable = builder.frame(torch.zeros((builder.batch, n, 3), device=builder.device))
-        objects.bar(builder, cable, start, end, dice.log_uniform(0.008, 0.03, n), p.GLASS, clutter.present(dice, n, 0.0, 1.0, 0.6))
+        builder.bar(cable, start, end, dice.log_uniform(0.008, 0.03, n), p.GLASS, clutter.present(dice, n, 0.0, 1.0, 0.6))
     clutter.floating(builder, dice, camera, config, 3.0, 25.0, 0.4 * config.floating, config.floating_count)
     _thin(builder, dice, camera, config, 3.0, 30.0)
     typical = dice.uniform(8.0, 18.0)
@@ -310,7 +310,7 @@ def forest(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     trunks = _standing(builder, dice, camera, 1.8, 18.0, n, 0.75)
     trunks = trunks._replace(origin=trunks.origin + torch.tensor([0.0, 0.5, 0.0], device=builder.device))
     lean = vector(dice.normal(0.0, 0.25, n), -dice.uniform(3.0, 9.0, n), dice.normal(0.0, 0.25, n))
-    objects.bar(builder, trunks, torch.zeros(3, device=builder.device), lean, dice.log_uniform(0.03, 0.3, n), p.BARK,
+    builder.bar(trunks, torch.zeros(3, device=builder.device), lean, dice.log_uniform(0.03, 0.3, n), p.BARK,
                 clutter.present(dice, n, 0.1, 1.0), dice.uniform(0.1, 0.6, n))
     n = 6
     trees = _standing(builder, dice, camera, 2.5, 16.0, n, 0.7)
@@ -334,7 +334,7 @@ def forest(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     twigs = _standing(builder, dice, camera, 1.2, 8.0, n, 0.7)
     tip = vector(dice.normal(0.0, 0.5, n), -dice.uniform(0.3, 2.5, n), dice.normal(0.0, 0.5, n))
     radius = (twigs.origin - camera.position[:, None]).norm(dim=-1) / camera.focal[:, None] * dice.log_uniform(0.4, 4.0, n)
-    objects.bar(builder, twigs, torch.zeros(3, device=builder.device), tip, radius, p.BARK, clutter.present(dice, n), 0.6)
+    builder.bar(twigs, torch.zeros(3, device=builder.device), tip, radius, p.BARK, clutter.present(dice, n), 0.6)
     objects.person(builder, dice, _standing(builder, dice, camera, 2.5, 10.0, 1, 0.5), clutter.present(dice, 1, 0.0, 1.0, 0.4))
     clutter.floating(builder, dice, camera, config, 1.0, 8.0, 0.4 * config.floating, config.floating_count)
     _thin(builder, dice, camera, config, 1.0, 10.0)

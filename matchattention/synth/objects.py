@@ -6,13 +6,11 @@ down, sizes are metres before the frame's scale.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from matchattention.synth import palette as p
-from matchattention.synth.builder import Builder, Frame, pitch_rotation, random_rotation, towards, vector, yaw_rotation
+from matchattention.synth.builder import Builder, Frame, pitch_rotation, random_rotation, vector, yaw_rotation
 from matchattention.synth.dice import Dice
 
 LEAVES, LATTICE, CHAIN, SLATS, FRAME, RAGGED, GLYPHS, BRANCHES, GRASS, STAR, DISC = 4, 2, 3, 5, 6, 7, 8, 9, 10, 11, 1
@@ -23,21 +21,9 @@ def any_material(dice: Dice, *shape: int) -> Tensor:
     return dice.integer(p.GENERIC, p.SIZE, *shape)
 
 
-def bar(builder: Builder, frame: Frame, start: Tensor, end: Tensor, radius: Tensor | float, material: Tensor | int,
-        active: Tensor | None = None, taper: Tensor | float = 0.0) -> None:
-    """A rod between two points of the frame; (B, n, 3) or (3,) ends."""
-    n = frame.origin.shape[1]
-    start, end = start.expand(builder.batch, n, 3), end.expand(builder.batch, n, 3)
-    along = end - start
-    r = radius if isinstance(radius, Tensor) else along.new_full(along.shape[:-1], radius)
-    r = r.expand(along.shape[:-1])
-    builder.add("frustum", frame, 0.5 * (start + end), torch.stack((r, r, 0.5 * along.norm(dim=-1)), -1),
-                towards(along), (taper,), material, active)
-
-
 def point(builder: Builder, x: float, y: float, z: float) -> Tensor:
     """A constant vector on the builder's device."""
-    return torch.tensor([x, y, z], device=builder.device)
+    return torch.stack((builder.constant(x), builder.constant(y), builder.constant(z)))
 
 
 def table(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
@@ -49,7 +35,7 @@ def table(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     for sx in (-0.92, 0.92):
         for sz in (-0.92, 0.92):
             foot = vector(sx * wide, 0.0, sz * deep)
-            bar(builder, frame, foot, foot + vector(0.0, -high, 0.0), 0.022, wood, active)
+            builder.bar(frame, foot, foot + vector(0.0, -high, 0.0), 0.022, wood, active)
 
 
 def chair(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
@@ -60,8 +46,8 @@ def chair(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     builder.add("box", frame, vector(0.0, -high, 0.0), vector(0.21 + 0 * high, 0.025, 0.21), material=wood, active=active)
     radius = dice.uniform(0.008, 0.022, n)
     for sx in (-0.19, 0.19):
-        bar(builder, frame, point(builder, sx, 0.0, -0.19), vector(0.0 * high + sx, -high, -0.19), radius, wood, active)
-        bar(builder, frame, point(builder, sx, 0.0, 0.19), vector(0.0 * high + sx, -high - 0.5, 0.22), radius, wood, active)
+        builder.bar(frame, point(builder, sx, 0.0, -0.19), vector(0.0 * high + sx, -high, -0.19), radius, wood, active)
+        builder.bar(frame, point(builder, sx, 0.0, 0.19), vector(0.0 * high + sx, -high - 0.5, 0.22), radius, wood, active)
     mask = torch.where(dice.chance(0.6, n), float(SLATS), 0.0)
     builder.add("card", frame, vector(0.0, -high - 0.3, 0.21), point(builder, 0.19, 0.18, 1.0), None,
                 (mask, dice.uniform(2.0, 5.0, n), 1.0, dice.unit(n)), wood, active)
@@ -105,7 +91,7 @@ def lamp(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     """A thin pole with a conical shade."""
     n = frame.origin.shape[1]
     high = dice.uniform(0.4, 1.7, n)
-    bar(builder, frame, point(builder, 0.0, 0.0, 0.0), vector(0.0, -high, 0.0), dice.uniform(0.006, 0.015, n), p.METAL, active)
+    builder.bar(frame, point(builder, 0.0, 0.0, 0.0), vector(0.0, -high, 0.0), dice.uniform(0.006, 0.015, n), p.METAL, active)
     size = dice.uniform(0.1, 0.2, n)
     builder.add("frustum", frame, vector(0.0, -high, 0.0), vector(size, size, 0.7 * size), builder.upright,
                 (dice.uniform(0.2, 0.7, n),), any_material(dice, n), active)
@@ -137,12 +123,12 @@ def tree(builder: Builder, dice: Dice, frame: Frame, active: Tensor, leaf: Tenso
     n = frame.origin.shape[1]
     high, thick = dice.uniform(1.2, 3.0, n), dice.log_uniform(0.05, 0.22, n)
     top = vector(dice.uniform(-0.3, 0.3, n), -high, dice.uniform(-0.3, 0.3, n))
-    bar(builder, frame, point(builder, 0.0, 0.1, 0.0), top, thick, p.BARK, active, dice.uniform(0.2, 0.6, n))
+    builder.bar(frame, point(builder, 0.0, 0.1, 0.0), top, thick, p.BARK, active, dice.uniform(0.2, 0.6, n))
     radius = high * dice.uniform(0.4, 0.75, n)
     for _ in range(2):
         tip = top + vector(radius * dice.uniform(-0.8, 0.8, n), -radius * dice.uniform(0.2, 0.9, n),
                            radius * dice.uniform(-0.8, 0.8, n))
-        bar(builder, frame, 0.7 * top, tip, thick * 0.35, p.BARK, active, 0.6)
+        builder.bar(frame, 0.7 * top, tip, thick * 0.35, p.BARK, active, 0.6)
     crown(builder, dice, frame, top + vector(0.0, -0.5 * radius, 0.0), radius, leaf, cards, active)
 
 
@@ -150,12 +136,11 @@ def plant(builder: Builder, dice: Dice, frame: Frame, active: Tensor, leaf: Tens
     """A pot with stems and leaves."""
     n = frame.origin.shape[1]
     size = dice.uniform(0.07, 0.15, n)
-    builder.add("frustum", frame, vector(0.0, -size, 0.0), vector(size, size, size), builder.upright @ pitch_rotation(
-        torch.tensor(math.pi, device=builder.device)), (dice.uniform(0.0, 0.4, n),), any_material(dice, n), active)
+    builder.add("frustum", frame, vector(0.0, -size, 0.0), vector(size, size, size), builder.overturned, (dice.uniform(0.0, 0.4, n),), any_material(dice, n), active)
     top = vector(0.0, -2.0 * size, 0.0)
     for _ in range(3):
         tip = top + vector(size * dice.uniform(-1.5, 1.5, n), -size * dice.uniform(1.5, 4.0, n), size * dice.uniform(-1.5, 1.5, n))
-        bar(builder, frame, top, tip, 0.004, p.FOLIAGE, active)
+        builder.bar(frame, top, tip, 0.004, p.FOLIAGE, active)
     crown(builder, dice, frame, top + vector(0.0, -2.2 * size, 0.0), 2.2 * size, leaf, 5, active)
 
 
@@ -188,9 +173,9 @@ def person(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     cloth, trousers = any_material(dice, n), any_material(dice, n)
     for side in (-0.1, 0.1):
         stride = dice.uniform(-0.25, 0.25, n)
-        bar(builder, frame, vector(0.0 * stride + side, 0.0, stride), vector(0.0 * stride + side, -0.85, 0.0), 0.075, trousers, active)
+        builder.bar(frame, vector(0.0 * stride + side, 0.0, stride), vector(0.0 * stride + side, -0.85, 0.0), 0.075, trousers, active)
         swing = dice.uniform(-0.3, 0.3, n)
-        bar(builder, frame, vector(2.4 * side + 0.0 * swing, -0.8, swing), vector(2.0 * side + 0.0 * swing, -1.4, 0.0), 0.045, cloth, active)
+        builder.bar(frame, vector(2.4 * side + 0.0 * swing, -0.8, swing), vector(2.0 * side + 0.0 * swing, -1.4, 0.0), 0.045, cloth, active)
     builder.add("ellipsoid", frame, point(builder, 0.0, -1.15, 0.0), point(builder, 0.2, 0.36, 0.14), material=cloth, active=active)
     builder.add("ellipsoid", frame, point(builder, 0.0, -1.62, 0.0), point(builder, 0.09, 0.12, 0.1), material=any_material(dice, n), active=active)
 
@@ -199,7 +184,7 @@ def pole(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     """A post with a sign, a lamp, or nothing."""
     n = frame.origin.shape[1]
     high, thick = dice.uniform(2.0, 7.0, n), dice.log_uniform(0.025, 0.12, n)
-    bar(builder, frame, point(builder, 0.0, 0.0, 0.0), vector(0.0, -high, 0.0), thick, p.METAL, active, dice.uniform(0.0, 0.5, n))
+    builder.bar(frame, point(builder, 0.0, 0.0, 0.0), vector(0.0, -high, 0.0), thick, p.METAL, active, dice.uniform(0.0, 0.5, n))
     size = dice.uniform(0.25, 0.5, n)
     sign = active & dice.chance(0.5, n)
     builder.add("card", frame, vector(0.0, -high * dice.uniform(0.7, 1.0, n), -thick - 0.01),
@@ -207,7 +192,7 @@ def pole(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
                 (torch.where(dice.chance(0.5, n), float(DISC), 0.0), 1.0, 1.0, 0.5), any_material(dice, n), sign)
     arm = dice.uniform(0.4, 1.5, n)
     lit = active & dice.chance(0.4, n)
-    bar(builder, frame, vector(0.0, -high, 0.0), vector(arm, -high, 0.0), 0.7 * thick, p.METAL, lit)
+    builder.bar(frame, vector(0.0, -high, 0.0), vector(arm, -high, 0.0), 0.7 * thick, p.METAL, lit)
     builder.add("box", frame, vector(arm, -high + 0.05, 0.0), vector(0.2 + 0 * arm, 0.06, 0.1), material=p.METAL, active=lit)
 
 
@@ -221,7 +206,7 @@ def cup_of_sticks(builder: Builder, dice: Dice, frame: Frame, active: Tensor) ->
         x, z = dice.uniform(-0.6, 0.6, n), dice.uniform(-0.6, 0.6, n)
         low = vector(-0.4 * x * wide, -high, -0.4 * z * wide)
         top = vector(x * wide * 2.0, -high * dice.uniform(2.6, 4.5, n), z * wide * 2.0)
-        bar(builder, frame, low, top, dice.log_uniform(0.0012, 0.006, n), any_material(dice, n), active, dice.uniform(0.0, 0.6, n))
+        builder.bar(frame, low, top, dice.log_uniform(0.0012, 0.006, n), any_material(dice, n), active, dice.uniform(0.0, 0.6, n))
 
 
 def figurine(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
@@ -237,7 +222,7 @@ def figurine(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None
     builder.add("frustum", frame, vector(0.0, y - 1.3 * head, 0.0), vector(0.8 * head, 0.8 * head, 0.7 * head), builder.upright,
                 (1.0,), two, active & dice.chance(0.6, n))
     for side in (-1.0, 1.0):
-        bar(builder, frame, vector(side * body, -2.0 * belly - body, 0.0),
+        builder.bar(frame, vector(side * body, -2.0 * belly - body, 0.0),
             vector(side * dice.uniform(0.05, 0.13, n), -2.0 * belly - body * dice.uniform(-1.0, 2.5, n), dice.uniform(-0.08, 0.0, n)),
             0.009, two, active, 0.3)
 
@@ -267,7 +252,7 @@ def basket(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
         builder.add("card", frame, vector(0.0, -high, side * wide), half, None, (mask, cells, cells * high / wide, density), weave, active)
         builder.add("card", frame, vector(side * wide, -high, 0.0), half, builder.on_wall, (mask, cells, cells * high / wide, density), weave, active)
         for a, b in (((-1.0, side), (1.0, side)), ((side, -1.0), (side, 1.0))):
-            bar(builder, frame, vector(a[0] * wide, -2.0 * high, a[1] * wide), vector(b[0] * wide, -2.0 * high, b[1] * wide), 0.006, weave, active)
+            builder.bar(frame, vector(a[0] * wide, -2.0 * high, a[1] * wide), vector(b[0] * wide, -2.0 * high, b[1] * wide), 0.006, weave, active)
 
 
 def board(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
@@ -288,8 +273,8 @@ def bicycle(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     ends = ((-0.5, -0.33, -0.15, -0.85), (0.5, -0.33, 0.38, -0.95), (-0.15, -0.85, 0.38, -0.8), (0.0, -0.3, -0.15, -0.85),
             (0.0, -0.3, 0.38, -0.8))
     for z0, y0, z1, y1 in ends:
-        bar(builder, frame, point(builder, 0.0, y0, z0), point(builder, 0.0, y1, z1), 0.018, paint, active)
-    bar(builder, frame, point(builder, -0.25, -0.98, 0.38), point(builder, 0.25, -0.98, 0.38), 0.012, p.METAL, active)
+        builder.bar(frame, point(builder, 0.0, y0, z0), point(builder, 0.0, y1, z1), 0.018, paint, active)
+    builder.bar(frame, point(builder, -0.25, -0.98, 0.38), point(builder, 0.25, -0.98, 0.38), 0.012, p.METAL, active)
 
 
 def ladder(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
@@ -298,8 +283,8 @@ def ladder(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     high, lean = dice.uniform(0.8, 2.4, n), dice.uniform(0.1, 0.4, n)
     wood = any_material(dice, n)
     for side in (-0.2, 0.2):
-        bar(builder, frame, point(builder, side, 0.0, 0.0), vector(side + 0.0 * high, -high, lean), 0.02, wood, active)
+        builder.bar(frame, point(builder, side, 0.0, 0.0), vector(side + 0.0 * high, -high, lean), 0.02, wood, active)
     for rung in range(6):
         share = (rung + 0.5) / 6.0
-        bar(builder, frame, vector(-0.2 + 0.0 * high, -share * high, share * lean), vector(0.2 + 0.0 * high, -share * high, share * lean),
+        builder.bar(frame, vector(-0.2 + 0.0 * high, -share * high, share * lean), vector(0.2 + 0.0 * high, -share * high, share * lean),
             0.012, wood, active)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from matchattention.synth.config import SceneConfig
 from matchattention.synth.dialect import HAS_TRITON
 from matchattention.synth.scene import Light, Scene
 from matchattention.synth.shading import AMBIENCE
-from matchattention.synth.tables import MISS, RayTables, ShadeTables, ray_tables
+from matchattention.synth.tables import MISS, RayTables, ShadeTables, Slots, ray_tables
 
 if HAS_TRITON:
     from matchattention.synth import cast_triton, shade_triton
@@ -45,6 +46,7 @@ class Rendered(NamedTuple):
     baseline: Tensor
 
 
+@cache
 def sample_offsets(samples: int, device: torch.device) -> Tensor:
     """(S, 2) px: the pixel's centre and a ring around it whose variance is that of a square pixel.
 
@@ -117,9 +119,7 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int]) -> Rendered
     depth, hit = cast(tables, cameras, size, offsets)
     shadow, shadow_lens = _shadow_map(scene, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.group[..., None]), -1)
-    kinds = torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in
-                       enumerate(zip(tables.slots, tables.slots[1:]))]).to(device, non_blocking=True)
-    shading = ShadeTables(kinds, surface.contiguous(), scene.material.contiguous(),
+    shading = ShadeTables(_kinds(tables.slots, device), surface.contiguous(), scene.material.contiguous(),
                           _ambience(scene.light, rotation, position, shadow_lens), shadow)
     image = shade(shading, tables.rays, cameras, offsets, depth, hit)
     centre, slot = depth[:, :, 0], hit[:, :, 0]
@@ -133,6 +133,19 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int]) -> Rendered
     return Rendered(image, torch.where(valid, disparity, 0.0), valid, occluded, centre, slot, scene.lens, baseline)
 
 
+@cache
+def _kinds(slots: Slots, device: torch.device) -> Tensor:
+    """(N,) int32 kind of each slot."""
+    ranges = zip(slots, slots[1:])
+    return torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in enumerate(ranges)]).to(device)
+
+
+@cache
+def _towards_other(device: torch.device) -> Tensor:
+    """(1, 2, 1, 1) direction of the match along x: to the left from the left view, to the right from the right one."""
+    return torch.tensor([-1.0, 1.0], device=device)[None, :, None, None]
+
+
 def _expose(image: Tensor, target: Tensor) -> Tensor:
     """Scale both views alike so that their mean brightness, highlights apart, meets the target."""
     bright = image.mean(2)  # (B, 2, H, W)
@@ -144,8 +157,7 @@ def _expose(image: Tensor, target: Tensor) -> Tensor:
 def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], depth: Tensor, disparity: Tensor) -> Tensor:
     """Whether the other camera sees something else at the exact place where a pixel's point projects."""
     width = size[1]
-    sign = torch.tensor([-1.0, 1.0]).to(depth.device, non_blocking=True)[None, :, None, None]
-    shift = sign * disparity
+    shift = _towards_other(depth.device) * disparity
     other = RayTables(tables.rays.flip(1), tables.bounds.flip(1), tables.counts, tables.slots)
     first, _ = cast(other, cameras, size, torch.zeros((1, 2), device=depth.device), shift)
     x = torch.arange(width, device=depth.device) + shift

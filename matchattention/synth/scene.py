@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,44 +93,52 @@ def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
 
 
 def draw_scenes(config: SceneConfig, seed: int, indices: Sequence[int], size: tuple[int, int],
-                device: torch.device | str, photos: int = 0) -> Scene:
-    """Draw the scenes of the given samples.
+                photos: int = 0) -> Scene:
+    """Draw the scenes of the given samples on the CPU: many tiny operations, and the same on every machine.
 
     Args:
         config: distributions.
         seed: of the stream.
         indices: sample numbers.
         size: height and width of the images, px.
-        device: where the tables are made.
         photos: images in the photo bank.
     """
     groups: dict[str, list[int]] = {}
     for place, index in enumerate(indices):
         groups.setdefault(choose_layout(config, seed, index), []).append(place)
-    drawn = [_draw(config, seed, [indices[i] for i in places], size, torch.device(device), photos, name)
+    drawn = [_draw(config, seed, [indices[i] for i in places], size, photos, name)
              for name, places in groups.items()]
     order = [place for places in groups.values() for place in places]
-    back = torch.tensor([order.index(i) for i in range(len(order))]).to(device, non_blocking=True)
+    back = torch.tensor([order.index(i) for i in range(len(order))])
     return _join(drawn, back)
+
+
+def convert(scene: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same scenes with every tensor changed alike (sliced, pinned, moved)."""
+    if isinstance(scene, Tensor):
+        return change(scene)
+    if hasattr(scene, "_fields"):
+        return type(scene)(*(convert(field, change) for field in scene))
+    return scene
 
 
 def _join(scenes: list[Scene], back: Tensor) -> Scene:
     """Concatenate scenes on the batch axis and put them into the samples' order."""
-    def merge(parts: Sequence[object]) -> object:
+    def merge(parts: Sequence[Any]) -> Any:
         first = parts[0]
         if isinstance(first, Tensor):
             return torch.cat([part for part in parts if isinstance(part, Tensor)]).index_select(0, back)
         if hasattr(first, "_fields"):
-            return type(first)(*(merge(column) for column in zip(*parts)))  # type: ignore[call-overload]
+            return type(first)(*(merge(column) for column in zip(*parts)))
         return first
 
-    return merge(scenes)  # type: ignore[return-value]
+    return merge(scenes)
 
 
-def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], device: torch.device,
-          photos: int, layout: str) -> Scene:
-    dice = Dice(seed, indices, device)
-    builder = Builder(len(indices), device)
+def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], photos: int,
+          layout: str) -> Scene:
+    dice = Dice(seed, indices, "cpu")
+    builder = Builder(len(indices), dice.device)
     setting = LAYOUTS[layout](builder, dice, config, size)
     primitives = builder.pack(config.capacity)
     camera = setting.camera

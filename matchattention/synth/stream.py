@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
 from matchattention.errors import InputError
+from matchattention.synth import sensor
 from matchattention.synth.config import SceneConfig
+from matchattention.synth.dice import scalar_uniform
 from matchattention.synth.render import Rendered, render
-from matchattention.synth.scene import draw_scenes
+from matchattention.synth.scene import Scene, convert, draw_scenes
+from matchattention.synth.sensor_config import SensorConfig
 from matchattention.training.batch import Batch
 
-RENDER_AT_ONCE = 16  # scenes; bounds the memory of a batch's rays
+RENDER_AT_ONCE = 16  # scenes; bounds the memory of rays in flight
+DRAW_AT_ONCE = 128  # scenes; drawing costs operations, not numbers, so it is done for many
+DRAW_AHEAD = 2  # blocks of scenes drawn in the background
 
 
 class SceneStream:
-    """Renders batches of stereo pairs; sample i of a seed is the same in every stream and batch size.
+    """Renders batches of stereo pairs; sample i of a seed is the same scene in every stream and batch size.
+
+    The sensor draws once for each aligned run of `RENDER_AT_ONCE` samples: noise is repeated exactly where batches
+    start at multiples of it.
 
     Args:
         config: what to render.
         size: height and width of the images, px.
         batch_size: pairs per batch.
         seed: of the stream.
-        device: where scenes are drawn, rendered and handed out.
+        device: where scenes are rendered and handed out.
         index: number of the first sample, from `state` of an interrupted stream.
     """
 
     def __init__(self, config: SceneConfig, size: tuple[int, int], batch_size: int, seed: int,
                  device: torch.device | str, index: int = 0) -> None:
         if min(size) < 8 or batch_size < 1:
-            raise InputError(f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; use at least one pair of 8x8 px.")
+            raise InputError(f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px.")
         if config.samples & (config.samples - 1):
-            raise InputError(f"samples = {config.samples} must be a power of two.")
+            raise InputError(f"{config.samples} samples per pixel cannot be cast; use a power of two.")
         self.config, self.size, self.batch_size, self.seed = config, size, batch_size, seed
         self.device = torch.device(device)
         self.state = index
+        self._sensor = SensorConfig.preset(config.sensor)
+        self._blocks: dict[int, Future[Scene]] = {}
+        self._resident: tuple[int, Scene] | None = None
+        self._workers = ThreadPoolExecutor(2, "scenes") if self.device.type == "cuda" else None
 
     def __iter__(self) -> SceneStream:
         return self
@@ -42,35 +56,53 @@ class SceneStream:
     def __next__(self) -> Batch:
         return self.next()
 
+    @torch.no_grad()
     def next(self) -> Batch:
         """The next batch; advances `state` by the batch size."""
+        end = self.state + self.batch_size
         parts = []
-        for first in range(self.state, self.state + self.batch_size, RENDER_AT_ONCE):
-            indices = range(first, min(first + RENDER_AT_ONCE, self.state + self.batch_size))
-            parts.append(to_batch(self.rendered(list(indices)), self.config, self.seed, list(indices)))
-        self.state += self.batch_size
+        while self.state < end:
+            stop = min((self.state // RENDER_AT_ONCE + 1) * RENDER_AT_ONCE, end)
+            indices = range(self.state, stop)
+            parts.append(self._photograph(render(self._scenes(indices), self.config, self.size), self.state))
+            self.state = stop
         return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
     @torch.no_grad()
-    def rendered(self, indices: list[int]) -> Rendered:
-        """Linear images and all labels of the given samples."""
-        scene = draw_scenes(self.config, self.seed, indices, self.size, self.device)
-        return render(scene, self.config, self.size)
+    def rendered(self, indices: range) -> Rendered:
+        """Linear images and all labels of the given samples, without the sensor."""
+        return render(convert(self._draw(indices), self._upload), self.config, self.size)
 
+    def _draw(self, indices: range) -> Scene:
+        return draw_scenes(self.config, self.seed, indices, self.size)
 
-def to_batch(rendered: Rendered, config: SceneConfig, seed: int, indices: list[int]) -> Batch:
-    """Through the sensor, and labels as fields."""
-    image0, image1 = _sensor(rendered.image[:, 0], rendered.image[:, 1], config, seed, indices)
-    left, right = rendered.disparity.unbind(1)
-    zero = torch.zeros_like(left)
-    return Batch(image0, image1, torch.stack((-left, zero), -1), torch.stack((right, zero), -1),
-                 rendered.valid[:, 0], rendered.valid[:, 1], rendered.occluded[:, 0], rendered.occluded[:, 1])
+    def _upload(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
 
+    def _scenes(self, indices: range) -> Scene:
+        """Scenes of consecutive samples of one run, on the device."""
+        if self._workers is None:
+            return convert(self._draw(indices), self._upload)
+        block = indices.start // DRAW_AT_ONCE
+        if self._resident is None or self._resident[0] != block:
+            for ahead in range(block, block + 1 + DRAW_AHEAD):
+                if ahead not in self._blocks:
+                    self._blocks[ahead] = self._workers.submit(self._draw_block, ahead)
+            self._blocks = {k: v for k, v in self._blocks.items() if k >= block}
+            self._resident = (block, convert(self._blocks.pop(block).result(), self._upload))
+        first = indices.start - block * DRAW_AT_ONCE
+        return convert(self._resident[1], lambda tensor: tensor[first:first + len(indices)])
 
-def _sensor(image0: Tensor, image1: Tensor, config: SceneConfig, seed: int, indices: list[int]) -> tuple[Tensor, Tensor]:
-    return _gamma(image0), _gamma(image1)
+    def _draw_block(self, block: int) -> Scene:
+        with torch.no_grad():
+            scenes = self._draw(range(block * DRAW_AT_ONCE, (block + 1) * DRAW_AT_ONCE))
+            return convert(scenes, Tensor.pin_memory)
 
-
-def _gamma(image: Tensor) -> Tensor:
-    """Linear light to display values in [0, 255]."""
-    return 255.0 * image.clamp(0.0, 1.0) ** (1.0 / 2.2)
+    def _photograph(self, rendered: Rendered, first: int) -> Batch:
+        """Through the sensor, and labels as fields."""
+        seed = int(scalar_uniform(self.seed, first, purpose=2) * 2**62)
+        image0, image1 = sensor.apply(rendered.image[:, 0], rendered.image[:, 1], self._sensor, seed)
+        left, right = rendered.disparity.unbind(1)
+        zero = torch.zeros_like(left)
+        return Batch(image0, image1, torch.stack((-left, zero), -1), torch.stack((right, zero), -1),
+                     rendered.valid[:, 0], rendered.valid[:, 1], rendered.occluded[:, 0], rendered.occluded[:, 1])

@@ -6,6 +6,7 @@ filled from its start, so kernels loop over one kind at a time without branching
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -44,6 +45,12 @@ class RayTables(NamedTuple):
     slots: Slots
 
 
+@cache
+def _corners(device: torch.device) -> Tensor:
+    """(8, 3) corners of the cube that holds every primitive."""
+    return torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)], device=device)
+
+
 def ray_tables(axes: Tensor, centre: Tensor, half: Tensor, shape: Tensor, counts: Tensor, slots: Slots,
                view_rotation: Tensor, view_position: Tensor) -> RayTables:
     """Express every primitive in every view.
@@ -66,9 +73,7 @@ def ray_tables(axes: Tensor, centre: Tensor, half: Tensor, shape: Tensor, counts
     matrix = to_camera / scale[..., None]
     origin = -torch.einsum("bvnij,bvnj->bvni", to_camera, camera_centre) / scale
     rays = torch.cat((matrix.flatten(-2), origin, shape[:, None].expand(batch, views, total, 4)), dim=-1)
-    corner = torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)],
-                          device=centre.device)
-    reach = corner * scale[..., None, :]  # (B, V, N, 8, 3)
+    reach = _corners(centre.device) * scale[..., None, :]  # (B, V, N, 8, 3)
     corners = camera_centre[..., None, :] + reach @ to_camera
     depth = corners[..., 2]
     ratio = corners[..., :2] / depth[..., None].clamp(min=1e-3)
