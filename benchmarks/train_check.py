@@ -78,7 +78,7 @@ def main() -> None:
         source = attempt(f"source {kind}", lambda kind=kind: make_source((SourceConfig(kind),), 0, device))
         batch = None
         if source is not None:
-            batch = attempt(f"a batch of {kind}", lambda: source.batch(0, arguments.batch, height, width))
+            batch = attempt(f"a batch of {kind}", lambda made=source: made.batch(0, arguments.batch, height, width))
         if batch is not None:
             wait()
             began, count = time.monotonic(), 5

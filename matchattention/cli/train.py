@@ -38,10 +38,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limit.add_argument("--cooldown", action="store_true", help="let the learning rate fall at the end of this run")
     limit.add_argument("--cooldown-fraction", type=float, help="last share of the run in which it falls (0.3)")
     what = parser.add_argument_group("what")
-    what.add_argument("--size", action="append", metavar="HxW[:BATCH]", help="crop size instead of the preset's stages; repeat for several equal ones")  # fmt: skip
+    what.add_argument(
+        "--size",
+        action="append",
+        metavar="HxW[:BATCH]",
+        help="crop size instead of the preset's stages; repeat for several of equal length",
+    )
     what.add_argument("--batch", type=int, help="pairs a step, over all processes")
-    what.add_argument("--source", action="append", metavar="KIND[:PRESET][=WEIGHT]", help="scenes, photos or cards, instead of the preset's; repeat to mix")  # fmt: skip
-    what.add_argument("--data", action="append", metavar="NAME:PATH[=WEIGHT]", help="a dataset on disk, beside the preset's sources")  # fmt: skip
+    what.add_argument(
+        "--source",
+        action="append",
+        metavar="KIND[:PRESET][=WEIGHT]",
+        help="scenes, photos or cards, instead of the preset's; repeat to mix",
+    )
+    what.add_argument(
+        "--data",
+        action="append",
+        metavar="NAME:PATH[=WEIGHT]",
+        help="a dataset on disk, beside the preset's sources; repeat to mix",
+    )
     what.add_argument("--rate", type=float, help="peak learning rate")
     what.add_argument("--schedule", choices=("constant", "one-cycle"))
     what.add_argument("--seed", type=int, help="of everything random (0)")
@@ -56,7 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--load-cache", type=Path, help="folder of an export whose compile caches to use")
     how = parser.add_argument_group("how")
     how.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    how.add_argument("--mode", choices=("graph", "capture", "compile", "eager"), default="graph", help="fastest mode to try on a GPU: compiled blocks in a CUDA graph, plain kernels in a graph, compiled blocks, neither")  # fmt: skip
+    how.add_argument(
+        "--mode",
+        choices=("graph", "capture", "compile", "eager"),
+        default="graph",
+        help="fastest to try on a GPU: compiled blocks in a CUDA graph, plain kernels in one, compiled, neither",
+    )
     how.add_argument("--eval-pairs", type=Path, help="packed real pairs to watch (scripts/pack_eval_pairs.py)")
     how.add_argument("--validate-minutes", type=float, default=3.0, help="between validations; 0 for the end only")
     how.add_argument("--log-seconds", type=float, default=10.0)
@@ -164,7 +184,7 @@ def _parse_source(text: str) -> SourceConfig:
     kind, _, preset = name.partition(":")
     if kind not in ("scenes", "photos", "cards"):
         raise InputError(f"unknown source '{kind}': choose scenes, photos or cards, or name files with --data")
-    return SourceConfig(kind, weight, preset or "default")  # type: ignore[arg-type]
+    return SourceConfig(kind, weight, preset or "mixed")  # type: ignore[arg-type]
 
 
 def _data_source(name: str, weight: float) -> SourceConfig:

@@ -69,7 +69,7 @@ def _expand(data: bytes, shape: tuple[int, ...], dtype: type) -> NDArray:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "lp": 0, "pb": 0}]
     raw = np.frombuffer(lzma.decompress(data, format=lzma.FORMAT_RAW, filters=filters), np.uint8)
     size = np.dtype(dtype).itemsize
-    packed = np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)
+    packed: NDArray = np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)
     return _sums(packed)
 
 

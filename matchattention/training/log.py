@@ -27,7 +27,7 @@ class TrainingLog:
         if not speaking:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / "log.jsonl", "a", buffering=1)
+        self._file = (folder / "log.jsonl").open("a", buffering=1)
         if tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter

@@ -82,7 +82,7 @@ def _termination(trainer: Trainer) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         trainer.stopping = True
-        signal.signal(number, kept[number])  # a second signal acts at once
+        signal.signal(number, kept[signal.Signals(number)])  # a second signal acts at once
 
     for number in kept:
         signal.signal(number, stop)
@@ -238,7 +238,8 @@ class Trainer:
         mode = self.step.prepare(batch, self.options.fastest)
         seconds = time.monotonic() - began
         self.log.say(f"{stage.height}x{stage.width}, batch {stage.batch}: {mode} ready in {seconds:.0f} s")
-        self.log.record("stage", self.counters.steps, {"height": stage.height, "width": stage.width, "mode": mode, "seconds": seconds})  # fmt: skip
+        entry = {"height": stage.height, "width": stage.width, "mode": mode, "seconds": seconds}
+        self.log.record("stage", self.counters.steps, entry)
         if mode != "eager" and self.options.export is not None and self.replicas.is_first:
             self._export_caches(self.options.export)
 
@@ -295,8 +296,8 @@ class Trainer:
         self.log.record("validation", self.counters.steps, self.latest_validation)
         groups = sorted({name.split("/")[0] for name in self.latest_validation})
         for group in groups:
-            found = [f"{m} {self.latest_validation[f'{group}/{m}']:.2f}" for m in METRICS if f"{group}/{m}" in self.latest_validation]  # fmt: skip
-            self.log.say(f"  {group}: {'  '.join(found)}")
+            found = {name: self.latest_validation.get(f"{group}/{name}") for name in METRICS}
+            self.log.say(f"  {group}: " + "  ".join(f"{n} {v:.2f}" for n, v in found.items() if v is not None))
 
     def _save(self, path: Path) -> None:
         self.feed.wait()

@@ -98,6 +98,9 @@ def masked_mean(values: Tensor, mask: Tensor, dims: tuple[int, ...] | None = Non
 def forward_backward(position: Tensor) -> tuple[Tensor, Tensor]:
     """How far a match's own match lies from where it started.
 
+    Both views' values carry gradients, the place where the other view is read does not: across a depth
+    edge the other field's slope would push matches the wrong way.
+
     Args:
         position: (2B, h, w, 2) relative positions in tokens, views stacked.
 
@@ -105,9 +108,9 @@ def forward_backward(position: Tensor) -> tuple[Tensor, Tensor]:
         The distance (2B, h, w) in tokens, differentiable, and whether the match is in view (2B, h, w).
     """
     height, width = position.shape[1:3]
-    match = position + pixel_grid(height, width, position.device)
+    match = position.detach() + pixel_grid(height, width, position.device)
     back = sample_bilinear(other_view(position), match)
-    return (position + back).abs().sum(-1), in_view(match.detach())
+    return (position + back).abs().sum(-1), in_view(match)
 
 
 def non_occluded(distance: Tensor, visible: Tensor, threshold: float) -> Tensor:

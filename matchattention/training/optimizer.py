@@ -93,7 +93,8 @@ class Updater:
         optimizer.grad_scale = (norm / self.config.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         optimizer.step()
-        difference = torch._foreach_sub(self.parameters, self.average)
+        weights: list[Tensor] = [p.detach() for p in self.parameters]
+        difference = list(torch._foreach_sub(weights, self.average))  # type: ignore[arg-type]
         torch._foreach_mul_(difference, self._average_weight)
         torch._foreach_add_(self.average, difference)
         known = norm.nan_to_num(0.0, 0.0)

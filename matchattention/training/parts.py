@@ -37,7 +37,7 @@ def join_parts(path: Path) -> bytes | None:
     Raises:
         InputError: A part is missing, damaged or from another file.
     """
-    pieces = []
+    pieces: list[bytes] = []
     while (part := path.with_name(f"{path.name}.part{len(pieces)}")).exists():
         pieces.append(part.read_bytes())
     if not pieces:

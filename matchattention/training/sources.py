@@ -134,3 +134,20 @@ class ShiftedCards:
             (match0 < 0) | ~seen0,
             (match1 >= width) | ~seen1,
         )
+
+
+class FinitePool:
+    """The first samples of a source again and again, kept in memory: for small sets and slow renderers."""
+
+    def __init__(self, source: Source, samples: int) -> None:
+        self.source = source
+        self.samples = samples
+        self._kept: dict[tuple[int, int], Batch] = {}
+
+    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+        """See `Source.batch`; sample i is sample ``i % samples`` of the source."""
+        if (height, width) not in self._kept:
+            self._kept[height, width] = self.source.batch(0, self.samples, height, width)
+        kept = self._kept[height, width]
+        index = torch.arange(first, first + count, device=kept.image0.device) % self.samples
+        return Batch(*(None if value is None else value[index] for value in kept))  # type: ignore[arg-type]

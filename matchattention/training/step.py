@@ -123,7 +123,7 @@ class TrainingStep:
     def _fill(self, batch: Batch) -> None:
         assert self._buffers is not None
         for buffer, value in zip(self._buffers, batch):
-            if buffer is not None:
+            if buffer is not None and value is not None:
                 buffer.copy_(value, non_blocking=True)
 
     def prepare(self, example: Batch, fastest: Mode = "graph") -> Mode:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 
 from matchattention.errors import InputError
+from matchattention.training.batch import Batch
 from matchattention.training.presets import SourceConfig
 from matchattention.training.sources import MixedSource, ShiftedCards, Source
 
@@ -27,17 +29,48 @@ def make_source(configs: Sequence[SourceConfig], seed: int, device: torch.device
     return MixedSource(sources, [config.weight for config in configs])
 
 
+class Stream(Protocol):
+    """A renderer that counts its samples itself."""
+
+    state: int
+
+    def next(self) -> Batch:
+        """The batch that begins with sample ``state``."""
+        ...
+
+
+class StreamSource:
+    """A renderer's streams as a source: one stream per batch shape, sent to the index asked for."""
+
+    def __init__(self, make: Callable[[tuple[int, int], int], Stream]) -> None:
+        self._make = make
+        self._streams: dict[tuple[int, int, int], Stream] = {}
+
+    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+        """See `Source.batch`."""
+        shape = (count, height, width)
+        if shape not in self._streams:
+            self._streams[shape] = self._make((height, width), count)
+        stream = self._streams[shape]
+        stream.state = first
+        return stream.next()
+
+
 def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
     if config.kind == "cards":
         return ShiftedCards(seed, device)
     if config.kind == "scenes":
+        from matchattention.synth.config import PRESETS
         from matchattention.synth.stream import SceneStream
 
-        return SceneStream(config.preset, seed=seed, device=device)
+        if config.preset not in PRESETS:
+            raise InputError(f"unknown scenes '{config.preset}': choose one of {', '.join(PRESETS)}")
+        scenes = PRESETS[config.preset]
+        return StreamSource(lambda size, count: SceneStream(scenes, size, count, seed, device))
     if config.kind == "photos":
         from matchattention.synth.layered_photos import LayeredPhotoStream
 
-        return LayeredPhotoStream(config.preset, seed=seed, device=device)
+        return StreamSource(lambda size, count: LayeredPhotoStream(config.preset, size, count, seed, device))
     from matchattention.training.file_source import FileSource
 
     return FileSource.open(config.preset, seed, device)

@@ -196,7 +196,7 @@ def matching_target(
         centre_share: Share of the centre pixel's match in the mixture, 0 to 1.
         samples: Pixels sampled per token side.
     """
-    batch, height, image_width = valid.shape
+    height, image_width = valid.shape[1:]
     rows, columns = height // scale, image_width // scale
     device = field.device
     offset = ((torch.arange(samples, device=device) * 2 + 1) * scale // (2 * samples)).long()

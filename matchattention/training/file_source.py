@@ -1,0 +1,132 @@
+"""Datasets on disk as a source: decoded and augmented by threads, ahead of the training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from matchattention.data.augmentation import AugmentationConfig, Pair, augment
+from matchattention.errors import InputError
+from matchattention.training.batch import Batch
+
+
+def to_pair(sample: Any) -> Pair:
+    """A dataset's sample as a pair of fields.
+
+    Stereo samples without the right view's ground truth, and flow samples, leave view 1 unsupervised.
+    """
+    if hasattr(sample, "flow"):
+        flow = _required(sample.flow, sample.name)
+        valid = np.isfinite(flow).all(-1)
+        field0 = np.where(valid[..., None], flow, 0).astype(np.float32)
+        nothing = np.zeros_like(valid)
+        return Pair(sample.frame1, sample.frame2, field0, valid, np.zeros_like(field0), nothing)
+    disparity = _required(sample.disparity, sample.name)
+    field0, valid0 = _horizontal(disparity, -1)
+    right = sample.disparity_right
+    if right is None:
+        field1, valid1 = np.zeros_like(field0), np.zeros_like(valid0)
+    else:
+        field1, valid1 = _horizontal(right, 1)
+    return Pair(sample.left, sample.right, field0, valid0, field1, valid1)
+
+
+def _required(truth: Any, name: str) -> Any:
+    if truth is None:
+        raise InputError(f"{name} has no ground truth: train on a split that has it")
+    return truth
+
+
+def _horizontal(disparity: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    valid = np.isfinite(disparity) & (disparity >= 0)
+    x = np.where(valid, sign * disparity, 0).astype(np.float32)
+    return np.stack((x, np.zeros_like(x)), -1), valid
+
+
+class FileSource:
+    """Random augmented crops of a dataset, every sample once per epoch in an order of the seed's own.
+
+    Args:
+        samples: A sequence of stereo or of flow samples.
+        seed: Decides order and augmentation.
+        device: Where batches go.
+        augmentation: Strengths.
+        workers: Decoding threads; image libraries release the interpreter while they decode.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Any],
+        seed: int,
+        device: torch.device | str,
+        augmentation: AugmentationConfig | None = None,
+        workers: int | None = None,
+    ) -> None:
+        if not len(samples):
+            raise InputError("the dataset holds no samples")
+        self.samples = samples
+        self.seed = seed
+        self.device = torch.device(device)
+        self.augmentation = augmentation or AugmentationConfig()
+        self._pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 4))
+        self._ahead: dict[tuple[int, int, int], Future[Pair]] = {}
+        self._orders: dict[int, np.ndarray] = {}
+
+    @classmethod
+    def open(cls, text: str, seed: int, device: torch.device | str) -> FileSource:
+        """A source from ``NAME:PATH`` or ``NAME/SPLIT:PATH``, the datasets' names as in `evaluate`."""
+        from matchattention.data import datasets
+
+        name, separator, path = text.partition(":")
+        if not separator or not path:
+            raise InputError(f"--data takes NAME:PATH, such as folder:{text}")
+        name, _, split = name.partition("/")
+        return cls(datasets.open(name, Path(path), split or None), seed, device)
+
+    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+        """See `Source.batch`; also starts decoding the batch after it."""
+        wanted = range(first, first + count)
+        for index in range(first, first + 2 * count):
+            key = (index, height, width)
+            if key not in self._ahead:
+                self._ahead[key] = self._pool.submit(self._load, *key)
+        pairs = [self._ahead.pop((index, height, width)).result() for index in wanted]
+        # What nobody will ask for again must not pile up: a new crop size, another start.
+        upcoming = range(first + count, first + 2 * count)
+        for key in [key for key in self._ahead if key[0] not in upcoming or key[1:] != (height, width)]:
+            self._ahead.pop(key).cancel()
+        return self._collate(pairs)
+
+    def _load(self, index: int, height: int, width: int) -> Pair:
+        epoch, place = divmod(index, len(self.samples))
+        if epoch not in self._orders:
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.samples))
+            self._orders = {**{e: o for e, o in self._orders.items() if e >= epoch - 1}, epoch: order}
+        sample = self.samples[int(self._orders[epoch][place])]
+        random = np.random.default_rng((self.seed, 1, index))
+        stereo = not hasattr(sample, "flow")
+        return augment(to_pair(sample), random, height, width, stereo=stereo, config=self.augmentation)
+
+    def _collate(self, pairs: Sequence[Pair]) -> Batch:
+        def images(name: str) -> torch.Tensor:
+            stacked = torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs]))
+            return stacked.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float()
+
+        def maps(name: str) -> torch.Tensor:
+            stacked = torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs]))
+            return stacked.to(self.device, non_blocking=True)
+
+        return Batch(
+            images("image0"),
+            images("image1"),
+            maps("field0"),
+            maps("field1"),
+            maps("valid0"),
+            maps("valid1"),
+        )
