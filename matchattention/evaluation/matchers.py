@@ -72,13 +72,13 @@ class NetworkMatcher:
         self.settings: dict[str, Any] = {
             "name": Path(model).name,
             "label": label or f"MatchAttention {Path(model).stem}",
-            "device": str(getattr(self._predict, "device", device)),
-            "precision": str(getattr(self._predict, "precision", precision)),
+            "device": str(self._predict.device),
+            "precision": str(self._predict.dtype).removeprefix("torch."),
             **_provenance(model),
         }
 
     def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
-        result = self._predict(first, second)
+        result = self._predict.match(first, second)  # benchmarks' pairs need no check for swapped views
         return np.asarray(result.flow if isinstance(sample, FlowSample) else result.disparity, np.float32)
 
 
