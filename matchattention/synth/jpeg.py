@@ -6,6 +6,7 @@ Entropy coding is lossless, so it is left out. Transforms are 64x64 matrix produ
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,27 +28,78 @@ FROM_RGB = ((0.299, 0.587, 0.114), (-0.168735892, -0.331264108, 0.5), (0.5, -0.4
 TO_RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136286, -0.714136286), (1.0, 1.772, 0.0))
 
 
+class _Constants(NamedTuple):
+    transform: Tensor  # (64 frequencies, 64 places of a block), orthonormal
+    luma_table: Tensor  # (64, 1) steps at quality 50
+    chroma_table: Tensor
+    from_rgb: Tensor  # (3, 3)
+    to_rgb: Tensor
+
+
 @lru_cache(maxsize=16)
-def _constants(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _constants(device: torch.device) -> _Constants:
     """Kept on the device: a copy from the host inside a CUDA graph's capture would be an error."""
     k = torch.arange(BLOCK, dtype=torch.float64)
     cosine = torch.cos((2 * k[None] + 1) * k[:, None] * torch.pi / (2 * BLOCK)) / 2  # (frequency, place)
     cosine[0] /= 2**0.5
-    transform = torch.kron(cosine, cosine).float()  # (64 frequencies, 64 places of a block), orthonormal
-    tables = (torch.tensor(table, dtype=torch.float32)[:, None] for table in (LUMA_TABLE, CHROMA_TABLE))
-    matrices = (torch.tensor(matrix) for matrix in (FROM_RGB, TO_RGB))
-    luma, chroma = tables
-    from_rgb, to_rgb = matrices
-    return (
-        transform.to(device), luma.to(device), chroma.to(device), from_rgb.to(device), to_rgb.to(device)
-    )  # fmt: skip
+
+    def table(values: tuple[int, ...]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
+
+    return _Constants(
+        torch.kron(cosine, cosine).float().to(device),
+        table(LUMA_TABLE),
+        table(CHROMA_TABLE),
+        torch.tensor(FROM_RGB, device=device),
+        torch.tensor(TO_RGB, device=device),
+    )
 
 
-def _quantise(plane: Tensor, table: Tensor, transform: Tensor) -> Tensor:
-    """Transform, round to multiples of ``table`` and back. plane (N, 1, h, w), table (N, 64, 1)."""
-    blocks = F.pixel_unshuffle(plane, BLOCK)  # (N, 64, h/8, w/8)
-    steps = torch.matmul(transform, blocks.flatten(2)).div_(table).round_().mul_(table)
-    return F.pixel_shuffle(torch.matmul(transform.T, steps).view_as(blocks), BLOCK)
+def _tables(quality: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantisation steps (N, 64, 1) of luma and chroma at libjpeg's quality (N,) in [1, 100]."""
+    constants = _constants(quality.device)
+    scale = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)[:, None, None] / 100
+    luma, chroma = (table * scale for table in (constants.luma_table, constants.chroma_table))
+    return luma.round().clamp(1, 255), chroma.round().clamp(1, 255)
+
+
+def _forward(planes: Tensor, table: Tensor) -> Tensor:
+    """(N, C, h, w) values to (N, C, 64, h/8, w/8) whole multiples of ``table`` (N or 1, 64, 1)."""
+    blocks = F.pixel_unshuffle(planes[:, :, None], BLOCK)  # (N, C, 64, h/8, w/8)
+    transform = _constants(planes.device).transform
+    return torch.matmul(transform, blocks.flatten(3)).div_(table[:, None]).round_().view_as(blocks)
+
+
+def _inverse(steps: Tensor, table: Tensor) -> Tensor:
+    """Inverse of `_forward` but for the rounding."""
+    transform = _constants(steps.device).transform
+    blocks = torch.matmul(transform.T, steps.flatten(3) * table[:, None]).view_as(steps)
+    return F.pixel_shuffle(blocks, BLOCK)[:, :, 0]
+
+
+def encode(images: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantised coefficients of images.
+
+    Args:
+        images: (N, 3, H, W) float in [0, 255], RGB, H and W multiples of 16.
+        quality: (N,) or (1,) float in [1, 100], as in libjpeg.
+
+    Returns:
+        Whole numbers: luma (N, 1, 64, H/8, W/8) and chroma (N, 2, 64, H/16, W/16).
+    """
+    luma_table, chroma_table = _tables(quality)
+    planes = torch.matmul(_constants(images.device).from_rgb, images.flatten(2)).view_as(images)
+    luma = _forward(planes[:, :1] - 128, luma_table)
+    return luma, _forward(F.avg_pool2d(planes[:, 1:], 2), chroma_table)
+
+
+def decode(luma: Tensor, chroma: Tensor, quality: Tensor) -> Tensor:
+    """Images (N, 3, H, W) in [0, 255] from what `encode` returned; not rounded to whole levels."""
+    luma_table, chroma_table = _tables(quality)
+    colours = _inverse(chroma, chroma_table)
+    colours = F.interpolate(colours, scale_factor=2, mode="bilinear", align_corners=False)
+    planes = torch.cat([_inverse(luma, luma_table) + 128, colours], dim=1)
+    return torch.matmul(_constants(luma.device).to_rgb, planes.flatten(2)).view_as(planes).clamp_(0, 255)
 
 
 def compress(images: Tensor, quality: Tensor) -> Tensor:
@@ -61,17 +113,5 @@ def compress(images: Tensor, quality: Tensor) -> Tensor:
         (N, 3, H, W) float in [0, 255], not rounded to whole levels.
     """
     height, width = images.shape[-2:]
-    transform, luma_table, chroma_table, from_rgb, to_rgb = _constants(images.device)
-    scale = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)[:, None, None] / 100
-    luma_table = (luma_table * scale).round().clamp(1, 255)  # (N, 64, 1)
-    chroma_table = (chroma_table * scale).round().clamp(1, 255)
-
     padded = F.pad(images, (0, -width % 16, 0, -height % 16), mode="replicate")
-    planes = torch.matmul(from_rgb, padded.flatten(2)).view_as(padded)
-    luma = _quantise(planes[:, :1] - 128, luma_table, transform) + 128
-    chroma = F.avg_pool2d(planes[:, 1:], 2).flatten(0, 1)[:, None]  # (2N, 1, H/2, W/2)
-    chroma = _quantise(chroma, chroma_table.repeat_interleave(2, 0), transform)
-    chroma = F.interpolate(chroma, scale_factor=2, mode="bilinear", align_corners=False)
-    planes = torch.cat([luma, chroma.view_as(planes[:, 1:])], dim=1)
-    decoded = torch.matmul(to_rgb, planes.flatten(2)).view_as(padded)
-    return decoded[..., :height, :width].clamp_(0, 255)
+    return decode(*encode(padded, quality), quality)[..., :height, :width]

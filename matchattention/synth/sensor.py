@@ -8,6 +8,7 @@ constants, and register the generator with the graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,14 +66,46 @@ def _limits(config: SensorConfig, device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=torch.float32, device=device).T[..., None].contiguous()
 
 
-def _draw(config: SensorConfig, pairs: int, generator: torch.Generator, device: torch.device) -> _Draws:
+class _Chance:
+    """Random numbers of a batch: from one generator, or from a seed for each pair."""
+
+    def __init__(self, source: torch.Generator | int | Sequence[int], pairs: int, device: torch.device) -> None:
+        if isinstance(source, int):
+            source = torch.Generator(device).manual_seed(source)
+        if not isinstance(source, torch.Generator) and len(source) != pairs:
+            raise InputError(f"{pairs} pairs need as many seeds, not {len(source)}; give one seed for each pair")
+        self.pairs, self.device = pairs, device
+        self.generators = (
+            [source]
+            if isinstance(source, torch.Generator)
+            else [torch.Generator(device).manual_seed(seed) for seed in source]
+        )
+        self.apart = not isinstance(source, torch.Generator)
+
+    def uniform(self, rows: int) -> Tensor:
+        """(rows, pairs) in [0, 1)."""
+        if not self.apart:
+            return torch.rand((rows, self.pairs), generator=self.generators[0], device=self.device)
+        return torch.stack([torch.rand(rows, generator=g, device=self.device) for g in self.generators], dim=1)
+
+    def normal_like(self, images: Tensor) -> Tensor:
+        """Standard normal numbers in the shape of ``images``, (2 pairs, …)."""
+        noise = torch.empty_like(images)
+        if not self.apart:
+            return noise.normal_(generator=self.generators[0])
+        for pair, generator in enumerate(self.generators):
+            noise[pair].normal_(generator=generator)
+            noise[self.pairs + pair].normal_(generator=generator)
+        return noise
+
+
+def _draw(config: SensorConfig, pairs: int, chance: _Chance, device: torch.device) -> _Draws:
     """Draw every ingredient whether it is used or not: switching one off leaves the others as they were."""
     count = len(INGREDIENTS)
-    common, own = torch.rand(
-        (2 * count + SHARED_DRAWS + 2 * (count + BLOB_DRAWS), pairs), generator=generator, device=device
-    ).split([2 * count + SHARED_DRAWS, 2 * (count + BLOB_DRAWS)])
+    parts = [2 * count + SHARED_DRAWS, 2 * (count + BLOB_DRAWS)]
+    common, own = chance.uniform(sum(parts)).split(parts)
     gate, value, shared = common.split([count, count, SHARED_DRAWS])
-    own = own.view(count + BLOB_DRAWS, 2 * pairs)
+    own = own.reshape(count + BLOB_DRAWS, 2 * pairs)
 
     probability, low, span, ratio, difference, logarithmic, magnitude = _limits(config, device)
     level = torch.where(logarithmic > 0, low * torch.exp(ratio * value), low + span * value)
@@ -151,12 +184,11 @@ def _focus(images: Tensor, draws: _Draws) -> Tensor:
     return spread(images, taps(along_x, torch.cos(angle)), taps(1 - along_x, torch.sin(angle)))
 
 
-def _expose(images: Tensor, iso: Tensor, generator: torch.Generator) -> Tensor:
+def _expose(images: Tensor, iso: Tensor, chance: _Chance) -> Tensor:
     """Shot and read noise; ``iso`` (N,) is ISO / 100."""
     iso = _per_image(iso)
     variance = images.clamp_min(0) * (iso * SHOT_VARIANCE) + (iso * READ_DEVIATION) ** 2
-    noise = torch.randn(images.shape, generator=generator, device=images.device)
-    return torch.addcmul(images, noise, variance.sqrt_())
+    return torch.addcmul(images, chance.normal_like(images), variance.sqrt_())
 
 
 def _demosaic(images: Tensor, amount: Tensor) -> Tensor:
@@ -203,7 +235,7 @@ def _develop(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
 
 @torch.no_grad()
 def apply(
-    image0: Tensor, image1: Tensor, config: SensorConfig, generator: torch.Generator | int
+    image0: Tensor, image1: Tensor, config: SensorConfig, generator: torch.Generator | int | Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Photograph both views of a batch.
 
@@ -211,7 +243,9 @@ def apply(
         image0: (B, 3, H, W) float, linear light; 1 is white at exposure zero, more is allowed.
         image1: (B, 3, H, W), the other view.
         config: what may happen; `SensorConfig.preset` has three.
-        generator: on the images' device, or a seed. The same state gives the same pictures.
+        generator: on the images' device, or a seed: the same state gives the same pictures. With a list of B seeds
+            a pair's picture depends on its own seed alone, whatever batch it is in (not in a captured graph, where
+            seeds would be frozen).
 
     Returns:
         Both views as (B, 3, H, W) float32 in [0, 255], as displayed.
@@ -221,9 +255,8 @@ def apply(
             f"the sensor takes two views of one shape (B, 3, H, W), got {tuple(image0.shape)} and "
             f"{tuple(image1.shape)}; stack equal sizes and three channels"
         )
-    if isinstance(generator, int):
-        generator = torch.Generator(image0.device).manual_seed(generator)
-    draws = _draw(config, image0.shape[0], generator, image0.device)
+    chance = _Chance(generator, image0.shape[0], image0.device)
+    draws = _draw(config, image0.shape[0], chance, image0.device)
     images = torch.cat([image0, image1]).float()
 
     if config.active(*GAINS, *FIELDS):
@@ -231,7 +264,7 @@ def apply(
     if config.active("defocus", "streak", "chromatic_shift"):
         images = _focus(images, draws)
     if config.noise.active:
-        images = _expose(images, draws.strengths["noise"], generator)
+        images = _expose(images, draws.strengths["noise"], chance)
     if config.mosaic.active:
         # A camera without colour filters has no mosaic.
         colour = 1 - torch.maximum(draws.strengths["greyscale"], draws.strengths["near_infrared"])

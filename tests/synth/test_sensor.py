@@ -105,6 +105,17 @@ def test_presets_stay_in_range_and_repeat(preset: str):
     assert preset == "clean" or not torch.equal(first[0], other[0])
 
 
+def test_a_pair_with_its_own_seed_does_not_depend_on_its_batch():
+    left, right = scene(4)
+    together = apply(left, right, PRESETS["harsh"], [11, 12, 13, 14])
+    alone = apply(left[2:3], right[2:3], PRESETS["harsh"], [13])
+    for batch, single in zip(together, alone):
+        torch.testing.assert_close(batch[2:3], single, atol=1, rtol=0)  # sums may round another way
+        assert (batch[2:3] != single).float().mean() < 0.01
+    with pytest.raises(InputError, match="as many seeds"):
+        apply(left, right, PRESETS["harsh"], [1, 2])
+
+
 def test_input_is_left_alone():
     left, right = scene()
     before = left.clone(), right.clone()
