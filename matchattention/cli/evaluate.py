@@ -117,17 +117,15 @@ def _on_scene(arguments: argparse.Namespace, total: int) -> OnScene:
     def show(number, result, sample, prediction):  # type: ignore[no-untyped-def]
         mask = "noc" if "noc" in result.metrics else "all"
         values = result.metrics[mask]
-        print(
-            f"[{number:{len(str(total))}}/{total}] {result.name}: EPE {values['epe']:.2f} px,"
-            f" bad 2 {values['bad2']:.2f} % ({mask}), {result.seconds:.2f} s",
-            file=sys.stderr,
-        )
+        figures = f"EPE {values['epe']:.2f} px, bad 2 {values['bad2']:.2f} % ({mask})"
+        counter = f"[{number:{len(str(total))}}/{total}]"
+        print(f"{counter} {result.name}: {figures}, {result.seconds:.2f} s", file=sys.stderr)
         if arguments.save is not None:
             save_prediction(arguments.save, result.name, prediction)
         if arguments.pictures is not None:
             from matchattention.evaluation.pictures import write_pictures
 
-            write_pictures(arguments.pictures, sample, prediction)
+            write_pictures(arguments.pictures, sample, prediction, f"error: {figures}")
 
     return show
 
