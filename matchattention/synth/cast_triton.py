@@ -71,46 +71,64 @@ def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, heigh
     rays += view * total * 16
     bounds += view * total * 4
     counts += scene * 6
-    for i in range(F0, F0 + tl.load(counts)):
+    i = F0 + 0 * scene
+    end = i + tl.load(counts)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             p = rays + i * 16
             ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
             t = hit_card(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
-    for i in range(F1, F1 + tl.load(counts + 1)):
+        i += 1
+    i = F1 + 0 * scene
+    end = i + tl.load(counts + 1)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
             t = hit_box(ox, oy, oz, ux, uy, uz)
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
-    for i in range(F2, F2 + tl.load(counts + 2)):
+        i += 1
+    i = F2 + 0 * scene
+    end = i + tl.load(counts + 2)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
             t = hit_ellipsoid(ox, oy, oz, ux, uy, uz)
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
-    for i in range(F3, F3 + tl.load(counts + 3)):
+        i += 1
+    i = F3 + 0 * scene
+    end = i + tl.load(counts + 3)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             p = rays + i * 16
             ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
             t = hit_frustum(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
-    for i in range(F4, F4 + tl.load(counts + 4)):
+        i += 1
+    i = F4 + 0 * scene
+    end = i + tl.load(counts + 4)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             p = rays + i * 16
             ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
             t = hit_torus(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
-    for i in range(F5, F5 + tl.load(counts + 5)):
+        i += 1
+    i = F5 + 0 * scene
+    end = i + tl.load(counts + 5)
+    while i < end:
         if overlaps(bounds, i, left, right, top, bottom):
             p = rays + i * 16
             ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
             t = hit_terrain(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
+        i += 1
     place = ((view * SAMPLES + sample) * height + row) * width + column
     tl.store(depth + place, best, mask=inside)
     tl.store(hit + place, which, mask=inside)

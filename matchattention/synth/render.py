@@ -19,6 +19,7 @@ from matchattention.synth.tables import MISS, RayTables, ShadeTables, Slots, ray
 if HAS_TRITON:
     from matchattention.synth import cast_triton, shade_triton
 
+LARGEST_DISPARITY = 0.5  # of the width; nearer surfaces are drawn but not labelled
 PROBE_ROWS = 48  # the small cast that finds how near the scene is
 
 
@@ -105,27 +106,39 @@ def choose_baseline(scene: Scene, config: SceneConfig, size: tuple[int, int]) ->
     return torch.where(scene.baseline.isnan(), drawn, torch.minimum(scene.baseline, most))
 
 
-def render(scene: Scene, config: SceneConfig, size: tuple[int, int]) -> Rendered:
-    """Render both views of every scene with exact labels; nothing waits for the device."""
-    height, width = size
-    device = scene.lens.device
-    baseline = choose_baseline(scene, config, size)
+class Prepared(NamedTuple):
+    """Everything the kernels read for both views: the caster's tables, (B, 2, 3) px lenses, the shader's tables."""
+
+    tables: RayTables
+    cameras: Tensor
+    shading: ShadeTables
+
+
+def prepare(scene: Scene, baseline: Tensor, config: SceneConfig) -> Prepared:
+    """Put the second camera at (B,) m to the right of the first and build the tables of both views."""
     right = scene.position + baseline[:, None] * scene.rotation[:, 0]
     position = torch.stack((scene.position, right), 1)
     rotation = scene.rotation[:, None].expand(-1, 2, -1, -1)
     tables = look(scene, rotation, position)
     cameras = scene.lens[:, None].expand(-1, 2, -1).contiguous()
-    offsets = sample_offsets(config.samples, device)
-    depth, hit = cast(tables, cameras, size, offsets)
     shadow, shadow_lens = _shadow_map(scene, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.group[..., None]), -1)
-    shading = ShadeTables(_kinds(tables.slots, device), surface.contiguous(), scene.material.contiguous(),
+    shading = ShadeTables(_kinds(tables.slots, surface.device), surface.contiguous(), scene.material.contiguous(),
                           _ambience(scene.light, rotation, position, shadow_lens), shadow)
+    return Prepared(tables, cameras, shading)
+
+
+def render(scene: Scene, config: SceneConfig, size: tuple[int, int]) -> Rendered:
+    """Render both views of every scene with exact labels; nothing waits for the device."""
+    baseline = choose_baseline(scene, config, size)
+    tables, cameras, shading = prepare(scene, baseline, config)
+    offsets = sample_offsets(config.samples, scene.lens.device)
+    depth, hit = cast(tables, cameras, size, offsets)
     image = shade(shading, tables.rays, cameras, offsets, depth, hit)
     centre, slot = depth[:, :, 0], hit[:, :, 0]
     scale = (scene.lens[:, 0] * baseline)[:, None, None, None]
     disparity = torch.where(centre < 0.5 * MISS, scale / centre, 0.0)
-    valid = torch.isfinite(disparity) & (disparity <= 0.5 * width)
+    valid = torch.isfinite(disparity) & (disparity <= LARGEST_DISPARITY * size[1])
     occluded = _occluded(tables, cameras, size, centre, disparity)
     image = _expose(image, scene.exposure)
     valid &= torch.isfinite(image).all(2)
