@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.label,
     )
     report = evaluate(dataset, matcher, _typed(arguments), _on_scene(arguments, len(dataset)))
-    print(f"{report.model['label']} on {report.dataset} ({report.split}), {len(report.scenes)} scenes")
+    scenes = f"{len(report.scenes)} scene{'s' * (len(report.scenes) > 1)}"
+    print(f"{report.model['label']} on {report.dataset} ({report.split}), {scenes}")
     print(report.table())
     if arguments.json is not None:
         report.write(arguments.json)

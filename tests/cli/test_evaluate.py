@@ -136,3 +136,54 @@ def test_unknown_truth_is_not_measured(tmp_path):
     assert main(arguments) == 0
     measured = json.loads(report.read_text())["mean_over_scenes"]["all"]
     assert (measured["pixels"], measured["epe"]) == (22, 0)
+
+
+@pytest.fixture
+def paper_data(tmp_path):
+    """KITTI 2015 and Middlebury Q as the paper's tables need them, one textured pair each."""
+    import shutil
+
+    from PIL import Image
+
+    world = np.random.default_rng(0).integers(0, 256, (24, 44, 3), np.uint8).repeat(2, axis=0).repeat(2, axis=1)
+    scene = tmp_path / "data" / "MiddEval3" / "trainingQ" / "Adirondack"
+    scene.mkdir(parents=True)
+    Image.fromarray(world[:, :80]).save(scene / "im0.png")
+    Image.fromarray(world[:, 4:84]).save(scene / "im1.png")
+    trees.pfm(scene / "disp0GT.pfm", np.full((48, 80), 4.0))
+    trees.grey8(scene / "mask0nocc.png", np.full((48, 80), 255))
+    kitti = tmp_path / "data" / "kitti2015" / "training"
+    for source, folder in (("im0.png", "image_2"), ("im1.png", "image_3")):
+        (kitti / folder).mkdir(parents=True)
+        shutil.copy(scene / source, kitti / folder / "000000_10.png")
+    trees.grey16(kitti / "disp_occ_0" / "000000_10.png", np.full((48, 80), 4 * 256))
+    trees.grey16(kitti / "disp_noc_0" / "000000_10.png", np.full((48, 80), 4 * 256))
+    return tmp_path / "data"
+
+
+def test_results_measures_what_is_present(paper_data, tmp_path, capsys):
+    kept = tmp_path / "kept"
+    assert main(["results", "--data", str(paper_data), "--model", "sgbm", "--json", str(kept)]) == 0
+    output = capsys.readouterr()
+    header = (
+        "| method | KITTI 2015 bad 3 all | KITTI 2015 bad 3 noc | Middlebury Q bad 2 all | Middlebury Q bad 2 noc |"
+    )
+    assert header in output.out
+    assert "| MatchAttentionRT (paper) | 5.52 | 5.31 | 12.42 | 8.23 |" in output.out
+    assert "| **SGBM (OpenCV)** |" in output.out
+    assert "sgbm on kitti2015 training: [1/1] 000000_10" in output.err
+    names = sorted(path.name for path in kept.iterdir())
+    assert names == ["sgbm-kitti2015-training.json", "sgbm-middlebury-trainingQ.json"]
+    assert main(["results", *(str(kept / name) for name in names)]) == 0
+    assert header in capsys.readouterr().out
+
+
+def test_results_mistakes(tmp_path, capsys):
+    for arguments, sentence in [
+        ([], "give files"),
+        (["--model", "sgbm"], "--data"),
+        (["--data", str(tmp_path)], "MiddEval3"),
+        ([str(tmp_path / "none.json")], "does not exist"),
+    ]:
+        assert main(["results", *arguments]) == 2
+        assert sentence in capsys.readouterr().err
