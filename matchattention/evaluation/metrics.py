@@ -6,6 +6,7 @@ figure, and in averages as if zero displacement had been predicted, so leaving p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,12 +69,17 @@ def root_mean_square(errors: PixelErrors) -> float:
     return float(np.sqrt(np.mean(errors.distance**2))) if errors.distance.size else float("nan")
 
 
-def quantile(errors: PixelErrors, percent: float) -> float:
-    """Middlebury's A50 … A99: the distance in px that ``percent`` of the pixels do not exceed."""
-    if not errors.distance.size:
-        return float("nan")
-    # The smallest error that at least that share of pixels stays within; no interpolation.
-    return float(np.percentile(errors.distance, percent, method="inverted_cdf"))
+def quantiles(errors: PixelErrors, percents: Sequence[int] = QUANTILES) -> list[float]:
+    """Middlebury's A50 … A99: the distances in px that these shares of the pixels do not exceed.
+
+    Each is the smallest error that at least so many pixels stay within; nothing is interpolated.
+    """
+    count = errors.distance.size
+    if not count:
+        return [float("nan")] * len(percents)
+    ranks = [max(-(-percent * count // 100), 1) - 1 for percent in percents]
+    ordered = np.partition(errors.distance, ranks)
+    return [float(ordered[rank]) for rank in ranks]
 
 
 def measure(
@@ -108,7 +114,7 @@ def _all_metrics(errors: PixelErrors, outlier_name: str) -> dict[str, float]:
     values[outlier_name] = outliers(errors)
     values["epe"] = end_point_error(errors)
     values["rms"] = root_mean_square(errors)
-    values |= {f"a{percent}": quantile(errors, percent) for percent in QUANTILES}
+    values |= {f"a{percent}": value for percent, value in zip(QUANTILES, quantiles(errors))}
     values["pixels"] = errors.distance.size
     values["missing"] = _percent(errors.missing)
     return values

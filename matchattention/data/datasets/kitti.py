@@ -29,6 +29,7 @@ from matchattention.data.datasets.layout import (
     optional_file,
     require_file,
     require_folder,
+    split_folder,
 )
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.formats import (
@@ -46,22 +47,24 @@ _VKITTI2_SKY_CM = 65535
 
 def kitti2012(root: Path, split: str) -> list[StereoSample]:
     """194 training or 195 test pairs."""
-    return _stereo(root / split, ("colored_0", "image_0"), ("colored_1", "image_1"), "disp_occ", "disp_noc")
+    return _stereo(
+        split_folder(root, split), ("colored_0", "image_0"), ("colored_1", "image_1"), "disp_occ", "disp_noc"
+    )
 
 
 def kitti2015(root: Path, split: str) -> list[StereoSample]:
     """200 training or 200 test pairs."""
-    return _stereo(root / split, ("image_2",), ("image_3",), "disp_occ_0", "disp_noc_0")
+    return _stereo(split_folder(root, split), ("image_2",), ("image_3",), "disp_occ_0", "disp_noc_0")
 
 
 def kitti2012_flow(root: Path, split: str) -> list[FlowSample]:
     """Frames 10 and 11 of the left camera."""
-    return _flow(root / split, ("colored_0", "image_0"))
+    return _flow(split_folder(root, split), ("colored_0", "image_0"))
 
 
 def kitti2015_flow(root: Path, split: str) -> list[FlowSample]:
     """Frames 10 and 11 of the left colour camera."""
-    return _flow(root / split, ("image_2",))
+    return _flow(split_folder(root, split), ("image_2",))
 
 
 def hd1k(root: Path, split: str) -> list[FlowSample]:
@@ -118,7 +121,6 @@ def read_vkitti2_depth_as_disparity(path: Path) -> NDArray[np.float32]:
 def _stereo(
     folder: Path, left: tuple[str, ...], right: tuple[str, ...], all_name: str, seen_name: str
 ) -> list[StereoSample]:
-    require_folder(folder)
     left_images = require_folder(*(folder / name for name in left))
     right_images = require_folder(*(folder / name for name in right))
     truth = None if folder.name == "testing" else require_folder(folder / all_name)
@@ -146,7 +148,6 @@ def _stereo(
 
 
 def _flow(folder: Path, cameras: tuple[str, ...]) -> list[FlowSample]:
-    require_folder(folder)
     images = require_folder(*(folder / name for name in cameras))
     truth = None if folder.name == "testing" else require_folder(folder / "flow_occ")
     samples = []

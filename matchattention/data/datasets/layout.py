@@ -20,6 +20,13 @@ def require_folder(*candidates: Path) -> Path:
     raise InputError(f"expected the folder {' or '.join(str(folder) for folder in candidates)}")
 
 
+def split_folder(root: Path, split: str, *parents: str) -> Path:
+    """The folder of a split below ``root`` or one of its ``parents`` there; ``root`` itself if it is the split's."""
+    if root.name == split:
+        return require_folder(root)
+    return require_folder(root / split, *(root / parent / split for parent in parents))
+
+
 def require_file(*candidates: Path) -> Path:
     """The first of ``candidates`` that is a file."""
     for file in candidates:

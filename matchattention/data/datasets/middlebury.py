@@ -21,6 +21,7 @@ from matchattention.data.datasets.layout import (
     optional_file,
     require_file,
     require_folder,
+    split_folder,
 )
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.formats import read_flo, read_pfm
@@ -45,7 +46,7 @@ MIDDLEBURY_WEIGHTS = {
 
 def middlebury(root: Path, split: str) -> list[StereoSample]:
     """Scenes of one size, e.g. ``trainingQ``."""
-    folder = require_folder(root / split, root / "MiddEval3" / split)
+    folder = split_folder(root, split, "MiddEval3")
     scenes = folders(folder)
     if not scenes:
         raise InputError(f"expected scene folders such as {folder / 'Adirondack'}")

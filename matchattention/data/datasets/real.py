@@ -68,7 +68,7 @@ def drivingstereo(root: Path, split: str) -> list[StereoSample]:
     left_images = require_folder(root / left_name)
     right_images = require_folder(root / right_name)
     disparities = require_folder(root / disparity_name)
-    found = sorted(left_images.rglob("*.jpg"))
+    found = sorted([*left_images.rglob("*.jpg"), *left_images.rglob("*.png")])
     if not found:
         raise InputError(f"expected images such as {left_images / 'DRIVE/FRAME.jpg'}")
     samples = []
