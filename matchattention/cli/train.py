@@ -184,7 +184,7 @@ def _parse_source(text: str) -> SourceConfig:
     kind, _, preset = name.partition(":")
     if kind not in ("scenes", "photos", "cards"):
         raise InputError(f"unknown source '{kind}': choose scenes, photos or cards, or name files with --data")
-    return SourceConfig(kind, weight, preset or "mixed")  # type: ignore[arg-type]
+    return SourceConfig(kind, weight, preset)  # type: ignore[arg-type]
 
 
 def _data_source(name: str, weight: float) -> SourceConfig:

@@ -290,8 +290,13 @@ class Trainer:
             return
         self.feed.wait()
         began = time.monotonic()
-        with full_precision():
-            self.latest_validation = self.validator.measure(self.updater.averaged())
+        try:
+            with full_precision():
+                self.latest_validation = self.validator.measure(self.updater.averaged())
+        except Exception as error:  # a training must not end because measuring it failed
+            self.log.warn(f"validation failed and is left out from now on: {error}")
+            self.validator = None
+            return
         self.clock.reserve = self._reserve() + time.monotonic() - began
         self.log.record("validation", self.counters.steps, self.latest_validation)
         groups = sorted({name.split("/")[0] for name in self.latest_validation})

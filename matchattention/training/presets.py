@@ -41,12 +41,12 @@ class SourceConfig:
     Attributes:
         kind: "scenes" (rendered), "photos" (photos cut into layers), "data" (files), "cards" (a test).
         weight: Share of each batch, relative to the other sources.
-        preset: The renderer's preset, the photo bank's folder, or NAME:PATH of a dataset.
+        preset: The renderer's preset, the photo bank's file, or NAME:PATH of a dataset; empty for the usual.
     """
 
     kind: Literal["scenes", "photos", "data", "cards"]
     weight: float = 1.0
-    preset: str = "mixed"
+    preset: str = ""
 
 
 @dataclass(frozen=True)

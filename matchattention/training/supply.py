@@ -63,14 +63,16 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
         from matchattention.synth.config import PRESETS
         from matchattention.synth.stream import SceneStream
 
-        if config.preset not in PRESETS:
-            raise InputError(f"unknown scenes '{config.preset}': choose one of {', '.join(PRESETS)}")
-        scenes = PRESETS[config.preset]
+        name = config.preset or "mixed"
+        if name not in PRESETS:
+            raise InputError(f"unknown scenes '{name}': choose one of {', '.join(PRESETS)}")
+        scenes = PRESETS[name]
         return StreamSource(lambda size, count: SceneStream(scenes, size, count, seed, device))
     if config.kind == "photos":
         from matchattention.synth.layered_photos import LayeredPhotoStream
 
-        return StreamSource(lambda size, count: LayeredPhotoStream(config.preset, size, count, seed, device))
+        bank = config.preset or None
+        return StreamSource(lambda size, count: LayeredPhotoStream(bank, size, count, seed, device))
     from matchattention.training.file_source import FileSource
 
     return FileSource.open(config.preset, seed, device)

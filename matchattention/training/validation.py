@@ -92,10 +92,11 @@ def _image(array: np.ndarray, device: torch.device) -> Tensor:
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Validate without reduced-precision products, and without tuning convolutions for each image size."""
-    kept = torch.get_float32_matmul_precision()
+    precision, tuning = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.benchmark = False
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=False):
-            yield
+        yield
     finally:
-        torch.set_float32_matmul_precision(kept)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.benchmark = tuning
