@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from matchattention.synth import cast_torch, cast_triton, shade_torch, shade_triton
+from matchattention.synth import cast_torch, cast_triton, photo_bank, shade_torch, shade_triton
 from matchattention.synth import render as rendering
 from matchattention.synth.config import PRESETS
 from matchattention.synth.scene import convert, draw_scenes
 from matchattention.synth.stream import SceneStream
+from matchattention.synth.tables import photo_pyramid
 
 
 def parity(device: torch.device) -> dict[str, float]:
@@ -31,7 +32,8 @@ def parity(device: torch.device) -> dict[str, float]:
     host = draw_scenes(config, 5, range(4), size)
     scene = convert(host, lambda tensor: tensor.to(device))
     baseline = rendering.choose_baseline(scene, config, size)
-    on_device = rendering.prepare(scene, baseline, config)
+    photos = photo_pyramid(None, device)
+    on_device = rendering.prepare(scene, baseline, config, photos)
     on_host = rendering.Prepared(*(convert(part, torch.Tensor.cpu) for part in on_device))
     offsets = rendering.sample_offsets(config.samples, device)
     depth, hit = cast_triton.cast(on_device.tables, on_device.cameras, size, offsets)
@@ -71,10 +73,11 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
     """Milliseconds of GPU time per pair of each stage, and of drawing on the host."""
     config = PRESETS["mixed"]
     start = time.perf_counter()
-    host = draw_scenes(config, 9, range(128), size)
+    host = draw_scenes(config, 9, range(128), size, 0)
     drawing = (time.perf_counter() - start) * 1e3 / 128
     scene = convert(host, lambda tensor: tensor[:count].to(device))
     offsets = rendering.sample_offsets(config.samples, device)
+    photos = photo_pyramid(photo_bank.load(), device)
     result = {"draw_host": drawing}
 
     def timed(name: str, work: object) -> object:
@@ -90,10 +93,10 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
         return value
 
     baseline = timed("probe", lambda: rendering.choose_baseline(scene, config, size))
-    ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, baseline, config))
+    ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, baseline, config, photos))
     depth, hit = timed("cast", lambda: cast_triton.cast(ready.tables, ready.cameras, size, offsets))
     timed("shade", lambda: shade_triton.shade(ready.shading, ready.tables.rays, ready.cameras, offsets, depth, hit))
-    timed("render_all", lambda: rendering.render(scene, config, size))
+    timed("render_all", lambda: rendering.render(scene, config, size, photos))
     return result
 
 

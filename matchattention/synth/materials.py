@@ -7,7 +7,7 @@ would be different in the two views and teach the network that textures disagree
 
 from __future__ import annotations
 
-from matchattention.synth.dialect import any_lane, as_int, at, jit, tl
+from matchattention.synth.dialect import any_lane, as_float, as_int, at, jit, tl
 from matchattention.synth.noise import band_limit, fractal, hash_cell
 from matchattention.synth.shapes import fraction
 
@@ -16,7 +16,7 @@ PATTERNS = ("mottled", "marble", "stripes", "checkers", "bricks", "camouflage", 
 
 COLUMNS = ("pattern", "frequency", "gain", "amount", "aspect", "seed",
            "red0", "green0", "blue0", "red1", "green1", "blue1", "red2", "green2", "blue2",
-           "detail", "dirt", "specular", "exponent", "mirror", "emission", "environment", "photo", "photo_scale")
+           "detail", "dirt", "specular", "exponent", "mirror", "emission", "environment", "photo", "tint")
 
 MARBLE = tl.constexpr(1)
 STRIPES = tl.constexpr(2)
@@ -129,8 +129,62 @@ def weights(pattern, x, y, z, u, v, coarse, footprint, amount, aspect, seed):
 
 
 @jit
-def albedo(material, x, y, z, nx, ny, nz, seed, footprint):
-    """Diffuse colour of a material without its photo.
+def texel(photos, place, x, y, side):
+    """Display values of one texel of an image of `side` x `side`, mirrored beyond its edges."""
+    x = x & (2 * side - 1)
+    y = y & (2 * side - 1)
+    x = tl.where(x >= side, 2 * side - 1 - x, x)
+    y = tl.where(y >= side, 2 * side - 1 - y, y)
+    packed = at(photos, place + y * side + x)
+    return as_float(packed & 255), as_float((packed >> 8) & 255), as_float((packed >> 16) & 255)
+
+
+@jit
+def photo_level(photos, starts, layer, u, v, level, PHOTO_SIZE: tl.constexpr):
+    """Bilinear display values of a photo at one level of its pyramid; u, v in images."""
+    side = PHOTO_SIZE >> level
+    scale = as_float(side)
+    x = u * scale - 0.5
+    y = v * scale - 0.5
+    x0 = tl.floor(x)
+    y0 = tl.floor(y)
+    x = x - x0
+    y = y - y0
+    i = as_int(x0)
+    j = as_int(y0)
+    place = at(starts, level) + layer * side * side
+    r0, g0, b0 = texel(photos, place, i, j, side)
+    r1, g1, b1 = texel(photos, place, i + 1, j, side)
+    r0 = r0 + x * (r1 - r0)
+    g0 = g0 + x * (g1 - g0)
+    b0 = b0 + x * (b1 - b0)
+    r2, g2, b2 = texel(photos, place, i, j + 1, side)
+    r1, g1, b1 = texel(photos, place, i + 1, j + 1, side)
+    r2 = r2 + x * (r1 - r2)
+    g2 = g2 + x * (g1 - g2)
+    b2 = b2 + x * (b1 - b2)
+    return r0 + y * (r2 - r0), g0 + y * (g2 - g0), b0 + y * (b2 - b0)
+
+
+@jit
+def photo_colour(photos, starts, layer, u, v, footprint, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
+    """Linear colour of a photo, filtered over the pixel's footprint (images per pixel)."""
+    detail = tl.log2(tl.maximum(footprint * PHOTO_SIZE, 1.0))
+    detail = tl.minimum(detail, LEVELS - 1.001)
+    lower = tl.floor(detail)
+    share = detail - lower
+    level = as_int(lower)
+    r0, g0, b0 = photo_level(photos, starts, layer, u, v, level, PHOTO_SIZE)
+    r1, g1, b1 = photo_level(photos, starts, layer, u, v, level + 1, PHOTO_SIZE)
+    red = (r0 + share * (r1 - r0)) / 255.0 + 1.0e-4
+    green = (g0 + share * (g1 - g0)) / 255.0 + 1.0e-4
+    blue = (b0 + share * (b1 - b0)) / 255.0 + 1.0e-4
+    return tl.exp2(2.2 * tl.log2(red)), tl.exp2(2.2 * tl.log2(green)), tl.exp2(2.2 * tl.log2(blue))
+
+
+@jit
+def albedo(material, x, y, z, nx, ny, nz, seed, footprint, photos, starts, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
+    """Diffuse colour of a material.
 
     Args:
         material: row of `COLUMNS`.
@@ -138,9 +192,11 @@ def albedo(material, x, y, z, nx, ny, nz, seed, footprint):
         nx: normal in the object's axes (also ny, nz).
         seed: the object's number.
         footprint: metres of surface per pixel.
+        photos: packed texels of the bank's pyramid, `starts` the first of each level.
+        PHOTO_SIZE: px, side of the largest level, of `LEVELS`.
 
     Returns:
-        Linear red, green, blue; the fine noise (for photos and gloss); the share of the third colour.
+        Linear red, green, blue; brightness factor of the grain.
     """
     pattern = as_int(at(material, 0))
     frequency = at(material, 1)
@@ -160,7 +216,16 @@ def albedo(material, x, y, z, nx, ny, nz, seed, footprint):
     red = at(material, 6) + second * (at(material, 9) - at(material, 6))
     green = at(material, 7) + second * (at(material, 10) - at(material, 7))
     blue = at(material, 8) + second * (at(material, 11) - at(material, 8))
-    red = (red + third * (at(material, 12) - red)) * grain
-    green = (green + third * (at(material, 13) - green)) * grain
-    blue = (blue + third * (at(material, 14) - blue)) * grain
-    return red, green, blue, grain, third
+    red = red + third * (at(material, 12) - red)
+    green = green + third * (at(material, 13) - green)
+    blue = blue + third * (at(material, 14) - blue)
+    is_photo = pattern == PHOTO
+    if any_lane(is_photo):
+        layer = tl.where(is_photo, as_int(at(material, 22)), 0)
+        r, g, b = photo_colour(photos, starts, layer, u + 0.37 * shift, v + 0.61 * shift, footprint, PHOTO_SIZE, LEVELS)
+        tint = at(material, 23)
+        red = tl.where(is_photo, r * (1.0 - tint + tint * 3.0 * red), red)
+        green = tl.where(is_photo, g * (1.0 - tint + tint * 3.0 * green), green)
+        blue = tl.where(is_photo, b * (1.0 - tint + tint * 3.0 * blue), blue)
+        grain = tl.where(is_photo, 0.8 + 0.2 * grain, grain)
+    return red * grain, green * grain, blue * grain, grain

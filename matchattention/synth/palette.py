@@ -58,6 +58,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     pattern = torch.where(with_photo, PATTERNS.index("photo"), pattern)
     noise_like = (pattern == 0) | (pattern == 1) | (pattern == 5) | (pattern == 10)
     period = torch.where(noise_like, dice.log_uniform(16.0, 400.0, n), dice.log_uniform(9.0, 110.0, n))
+    period = torch.where(with_photo, dice.log_uniform(90.0, 900.0, n), period)
     first = colours(dice, n)
     other = colours(dice, n)
     tone = first * torch.exp(dice.normal(0.0, 0.6, n))[..., None]
@@ -76,7 +77,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
          specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0), exponent=dice.uniform(2.0, 9.0, n),
          environment=torch.where(glossy, dice.uniform(0.2, 1.0, n), 0.0),
          emission=torch.where(lamp, dice.uniform(0.5, 3.0, n), 0.0),
-         photo=dice.integer(0, max(photos, 1), n).float(), photo_scale=dice.log_uniform(0.4, 3.0, n))
+         photo=dice.integer(0, max(photos, 1), n).float(), tint=0.35 * dice.unit(n))
     for k, colour in enumerate((first, second, third)):
         table[..., 6 + 3 * k:9 + 3 * k] = colour
 

@@ -14,7 +14,7 @@ from matchattention.synth.config import SceneConfig
 from matchattention.synth.dialect import HAS_TRITON
 from matchattention.synth.scene import Light, Scene
 from matchattention.synth.shading import AMBIENCE
-from matchattention.synth.tables import MISS, RayTables, ShadeTables, Slots, ray_tables
+from matchattention.synth.tables import MISS, Photos, RayTables, ShadeTables, Slots, photo_pyramid, ray_tables
 
 if HAS_TRITON:
     from matchattention.synth import cast_triton, shade_triton
@@ -114,7 +114,7 @@ class Prepared(NamedTuple):
     shading: ShadeTables
 
 
-def prepare(scene: Scene, baseline: Tensor, config: SceneConfig) -> Prepared:
+def prepare(scene: Scene, baseline: Tensor, config: SceneConfig, photos: Photos) -> Prepared:
     """Put the second camera at (B,) m to the right of the first and build the tables of both views."""
     right = scene.position + baseline[:, None] * scene.rotation[:, 0]
     position = torch.stack((scene.position, right), 1)
@@ -124,14 +124,15 @@ def prepare(scene: Scene, baseline: Tensor, config: SceneConfig) -> Prepared:
     shadow, shadow_lens = _shadow_map(scene, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.group[..., None]), -1)
     shading = ShadeTables(_kinds(tables.slots, surface.device), surface.contiguous(), scene.material.contiguous(),
-                          _ambience(scene.light, rotation, position, shadow_lens), shadow)
+                          _ambience(scene.light, rotation, position, shadow_lens), shadow, photos)
     return Prepared(tables, cameras, shading)
 
 
-def render(scene: Scene, config: SceneConfig, size: tuple[int, int]) -> Rendered:
+def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos | None = None) -> Rendered:
     """Render both views of every scene with exact labels; nothing waits for the device."""
     baseline = choose_baseline(scene, config, size)
-    tables, cameras, shading = prepare(scene, baseline, config)
+    photos = photo_pyramid(None, scene.lens.device) if photos is None else photos
+    tables, cameras, shading = prepare(scene, baseline, config, photos)
     offsets = sample_offsets(config.samples, scene.lens.device)
     depth, hit = cast(tables, cameras, size, offsets)
     image = shade(shading, tables.rays, cameras, offsets, depth, hit)

@@ -30,7 +30,7 @@ def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, d
     image = torch.empty((batch, views, 3, height, width), device=depth.device)
     x_pixel = torch.arange(width, dtype=torch.float32, device=depth.device).expand(height, width).reshape(-1)
     y_pixel = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None].expand(height, width).reshape(-1)
-    size = tables.shadow.shape[-1]
+    size, photos = tables.shadow.shape[-1], tables.photos
     for b in range(batch):
         for v in range(views):
             focal, cx, cy = cameras[b, v].tolist()
@@ -44,7 +44,8 @@ def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, d
                 dy = (y_pixel + offsets[s, 1] - cy) / focal
                 colour = _shade(_columns(rays[b, v], slot), tables.kinds[slot], _columns(tables.surface[b], slot),
                                 _columns(tables.material[b], slot), ambience, tables.shadow[b].reshape(-1),
-                                depth[b, v, s].reshape(-1), missed, dx, dy, focal, size)
+                                depth[b, v, s].reshape(-1), missed, dx, dy, focal, photos.texels,
+                                photos.starts, size, photos.size, photos.levels)
                 total += torch.stack(colour)
             image[b, v] = (total / samples).reshape(3, height, width)
     return image

@@ -9,13 +9,14 @@ from matchattention.synth.dialect import jit, tl
 from matchattention.synth.shading import shade as shade_lanes
 from matchattention.synth.tables import ShadeTables
 
-BLOCK = 256
+BLOCK = 128
 
 
 @jit
-def shade_kernel(rays, kinds, surface, material, ambience, shadow, cameras, offsets, depth, hit, image,
+def shade_kernel(rays, kinds, surface, material, ambience, shadow, cameras, offsets, depth, hit, image, photos, starts,
                  height, width, views, total, columns, ambience_columns,
-                 SAMPLES: tl.constexpr, SHADOW_SIZE: tl.constexpr, BLOCK: tl.constexpr):
+                 SAMPLES: tl.constexpr, SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr,
+                 BLOCK: tl.constexpr):
     view = tl.program_id(1)
     scene = view // views
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -39,7 +40,8 @@ def shade_kernel(rays, kinds, surface, material, ambience, shadow, cameras, offs
         r, g, b = shade_lanes(rays + (view * total + slot) * 16, tl.load(kinds + slot),
                               surface + (scene * total + slot) * 4,
                               material + (scene * total + slot) * columns, ambience + view * ambience_columns,
-                              shadow + scene * SHADOW_SIZE * SHADOW_SIZE, t, missed, dx, dy, focal, SHADOW_SIZE)
+                              shadow + scene * SHADOW_SIZE * SHADOW_SIZE, t, missed, dx, dy, focal, photos, starts,
+                              SHADOW_SIZE, PHOTO_SIZE, LEVELS)
         red += r
         green += g
         blue += b
@@ -56,7 +58,8 @@ def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, d
     blocks = -(-height * width // BLOCK)
     shade_kernel[(blocks, batch * views)](
         rays, tables.kinds, tables.surface, tables.material, tables.ambience, tables.shadow,
-        cameras.contiguous(), offsets.contiguous(), depth, hit, image, height, width, views, rays.shape[2],
+        cameras.contiguous(), offsets.contiguous(), depth, hit, image, tables.photos.texels, tables.photos.starts,
+        height, width, views, rays.shape[2],
         tables.material.shape[-1], tables.ambience.shape[-1],
-        samples, tables.shadow.shape[-1], BLOCK, num_warps=4)
+        samples, tables.shadow.shape[-1], tables.photos.size, tables.photos.levels, BLOCK, num_warps=4)
     return image

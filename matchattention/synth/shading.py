@@ -67,7 +67,8 @@ def sky(ambience, dx, dy, dz):
 
 
 @jit
-def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy, focal, SHADOW_SIZE: tl.constexpr):
+def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy, focal, photos, starts,
+          SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
     """Radiance that arrives along camera rays.
 
     Args:
@@ -81,7 +82,9 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
         missed: lanes that see the sky.
         dx: ray direction with z = 1 (also dy).
         focal: px.
+        photos: texels of the photo bank, `starts` of its levels.
         SHADOW_SIZE: width of the shadow map.
+        PHOTO_SIZE: px, side of a photo, `LEVELS` of its pyramid.
 
     Returns:
         Linear red, green, blue.
@@ -112,8 +115,8 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
     hy = at(surface, 1)
     hz = at(surface, 2)
     footprint = t * ray_length / focal / tl.maximum(tl.sqrt(facing), 0.25)
-    red, green, blue, grain, third = albedo(material, x * hx, y * hy, z * hz, gx / hx, gy / hy, gz / hz,
-                                            at(surface, 3), footprint)
+    red, green, blue, grain = albedo(material, x * hx, y * hy, z * hz, gx / hx, gy / hy, gz / hz,
+                                     at(surface, 3), footprint, photos, starts, PHOTO_SIZE, LEVELS)
     px = t * dx
     py = t * dy
     pz = t

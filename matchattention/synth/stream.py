@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from matchattention.errors import InputError
-from matchattention.synth import sensor
+from matchattention.synth import photo_bank, sensor
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import scalar_uniform
 from matchattention.synth.render import Rendered, render
 from matchattention.synth.scene import Scene, convert, draw_scenes
 from matchattention.synth.sensor_config import SensorConfig
+from matchattention.synth.tables import photo_pyramid
 from matchattention.training.batch import Batch
 
 RENDER_AT_ONCE = 16  # scenes; bounds the memory of rays in flight
@@ -34,10 +35,11 @@ class SceneStream:
         seed: of the stream.
         device: where scenes are rendered and handed out.
         index: number of the first sample, from `state` of an interrupted stream.
+        bank: (T, 3, S, S) uint8 photos; by default what `photo_bank.load` finds, if anything.
     """
 
     def __init__(self, config: SceneConfig, size: tuple[int, int], batch_size: int, seed: int,
-                 device: torch.device | str, index: int = 0) -> None:
+                 device: torch.device | str, index: int = 0, bank: Tensor | None = None) -> None:
         if min(size) < 8 or batch_size < 1:
             raise InputError(f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px.")
         if config.samples & (config.samples - 1):
@@ -45,6 +47,9 @@ class SceneStream:
         self.config, self.size, self.batch_size, self.seed = config, size, batch_size, seed
         self.device = torch.device(device)
         self.state = index
+        if bank is None and config.photos > 0:
+            bank = photo_bank.load(device=self.device)
+        self._photos = photo_pyramid(bank, self.device)
         self._sensor = SensorConfig.preset(config.sensor)
         self._blocks: dict[int, Future[Scene]] = {}
         self._resident: tuple[int, Scene] | None = None
@@ -64,17 +69,17 @@ class SceneStream:
         while self.state < end:
             stop = min((self.state // RENDER_AT_ONCE + 1) * RENDER_AT_ONCE, end)
             indices = range(self.state, stop)
-            parts.append(self._photograph(render(self._scenes(indices), self.config, self.size), self.state))
+            parts.append(self._photograph(render(self._scenes(indices), self.config, self.size, self._photos), self.state))
             self.state = stop
         return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
     @torch.no_grad()
     def rendered(self, indices: range) -> Rendered:
         """Linear images and all labels of the given samples, without the sensor."""
-        return render(convert(self._draw(indices), self._upload), self.config, self.size)
+        return render(convert(self._draw(indices), self._upload), self.config, self.size, self._photos)
 
     def _draw(self, indices: range) -> Scene:
-        return draw_scenes(self.config, self.seed, indices, self.size)
+        return draw_scenes(self.config, self.seed, indices, self.size, self._photos.count)
 
     def _upload(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)

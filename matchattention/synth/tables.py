@@ -87,6 +87,43 @@ def ray_tables(axes: Tensor, centre: Tensor, half: Tensor, shape: Tensor, counts
     return RayTables(rays.contiguous(), bounds.contiguous(), counts, slots)
 
 
+class Photos(NamedTuple):
+    """A pyramid of square photos.
+
+    Attributes:
+        texels: flat int32, red in the lowest byte; all photos of a level follow each other.
+        starts: (levels,) int32 first texel of each level.
+        size: px, side of the largest level.
+        levels: of the pyramid.
+        count: photos.
+    """
+
+    texels: Tensor
+    starts: Tensor
+    size: int
+    levels: int
+    count: int
+
+
+def photo_pyramid(bank: Tensor | None, device: torch.device) -> Photos:
+    """Halve the photos of a (T, 3, S, S) uint8 bank down to 4 px; a black dot stands for no bank."""
+    if bank is None:
+        zero = torch.zeros(2, dtype=torch.int32, device=device)
+        return Photos(zero, zero, 1, 2, 0)
+    level = bank.to(device)
+    size = level.shape[-1]
+    texels, starts, first = [], [], 0
+    while level.shape[-1] >= 4:
+        whole = level.to(torch.int32)
+        texels.append((whole[:, 0] | (whole[:, 1] << 8) | (whole[:, 2] << 16)).flatten())
+        starts.append(first)
+        first += len(texels[-1])
+        # Levels are averaged in linear light, as a lens would.
+        level = torch.cat([(255.0 * torch.nn.functional.avg_pool2d((part.float() / 255.0) ** 2.2, 2) ** (1.0 / 2.2)).round_().byte()
+                           for part in level.split(256)])
+    return Photos(torch.cat(texels), torch.tensor(starts, dtype=torch.int32, device=device), size, len(texels), bank.shape[0])
+
+
 class ShadeTables(NamedTuple):
     """What shading needs besides the caster's tables and its hits.
 
@@ -96,6 +133,7 @@ class ShadeTables(NamedTuple):
         material: (B, N, C) fp32, columns of `materials.COLUMNS`.
         ambience: (B, V, A) fp32, columns of `shading.AMBIENCE`.
         shadow: (B, S, S) fp32 m, depth map of the key light.
+        photos: texels of the photo bank.
     """
 
     kinds: Tensor
@@ -103,3 +141,4 @@ class ShadeTables(NamedTuple):
     material: Tensor
     ambience: Tensor
     shadow: Tensor
+    photos: Photos
