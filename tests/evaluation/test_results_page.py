@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matchattention.data.datasets import DATASETS
 from matchattention.errors import InputError
 from matchattention.evaluation.metrics import measure
 from matchattention.evaluation.paper_tables import TABLE_4, TABLE_5A, TABLE_5B
-from matchattention.evaluation.report import Report, SceneResult
+from matchattention.evaluation.report import Report, SceneResult, read_report
 from matchattention.evaluation.results_page import (
     BEGIN,
     END,
@@ -137,3 +138,19 @@ def test_scenes_of_different_runs_are_matched_by_name():
     first = report("folder", "all", "Ours", 10)
     second = replace(report("folder", "all", "SGBM", 0), scenes=report("folder", "all", "SGBM", 0).scenes[1:])
     assert "| scene0 | 0.00 | – |" in results_markdown([first, second])
+
+
+def test_the_documentation_shows_the_committed_files(tmp_path):
+    repository = Path(__file__).resolve().parents[2]
+    files = sorted((repository / "benchmarks" / "results" / "evaluation").glob("*.json"))
+    assert files
+    page = tmp_path / "results.md"
+    page.write_text((repository / "docs" / "results.md").read_text())
+    replace_generated(page, results_markdown([read_report(path) for path in files]))
+    advice = "run: matchattention results benchmarks/results/evaluation/*.json --page docs/results.md"
+    assert page.read_text() == (repository / "docs" / "results.md").read_text(), advice
+
+
+def test_the_documentation_names_every_dataset():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_text()
+    assert [name for name in DATASETS if f"`{name}`" not in text] == []
