@@ -86,7 +86,8 @@ def room(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, int
 
     far = 14.0 if long else 5.0
     for maker, n, low, margin in ((objects.table, 2, 0.0, 0.6), (objects.chair, 4, 0.0, 0.25), (objects.cabinet, 4, 0.2, 0.4),
-                                  (objects.lamp, 2, 0.0, 0.2), (objects.ladder, 1, 0.0, 0.3), (objects.person, 1, 0.0, 0.3)):
+                                  (objects.lamp, 2, 0.0, 0.2), (objects.ladder, 1, 0.0, 0.3), (objects.person, 1, 0.0, 0.3),
+                                  (objects.machine, 2, 0.0, 0.5), (objects.pipes, 1, 0.0, 0.5), (objects.bicycle, 1, 0.0, 0.5)):
         frame = inside(_standing(builder, dice, camera, 1.2, far, n, 0.6), margin)
         maker(builder, dice, frame, clutter.present(dice, n, low, 1.0, 0.75))
     frame = inside(_standing(builder, dice, camera, 1.5, far, 3, 0.6), 0.4)
@@ -183,8 +184,9 @@ def tabletop(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int,
                              dice.log_uniform(*scale, n))
 
     for maker, n in ((objects.books, 3), (objects.board, 4), (objects.cup_of_sticks, 4), (objects.figurine, 4),
-                     (objects.basket, 2), (objects.lamp, 1)):
-        maker(builder, dice, spots(n, (0.25, 0.4) if maker is objects.lamp else (0.7, 1.5)), clutter.present(dice, n))
+                     (objects.basket, 2), (objects.lamp, 1), (objects.machine, 2), (objects.pipes, 1), (objects.chair, 1)):
+        large = maker in (objects.lamp, objects.machine, objects.pipes, objects.chair)
+        maker(builder, dice, spots(n, (0.2, 0.5) if large else (0.7, 1.5)), clutter.present(dice, n))
     if config.plants:
         frame = spots(4, (0.4, 1.2))
         objects.plant(builder, dice, frame, clutter.present(dice, 4), _leaf(camera, frame, dice, 4.0, 26.0))
@@ -278,6 +280,14 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     bikes = builder.frame(vector(half_road * dice.uniform(-1.2, 1.2, n), 0.0, dice.log_uniform(4.0, 20.0, n)),
                           yaw_rotation(dice.uniform(-3.1, 3.1, n)))
     objects.bicycle(builder, dice, bikes, clutter.present(dice, n, 0.0, 1.0, 0.5))
+    n = 8
+    patch = builder.frame(vector(half_road * dice.uniform(-1.0, 1.0, n), -0.003, dice.log_uniform(3.0, 40.0, n)), yaw_rotation(dice.normal(0.0, 0.3, n)))
+    builder.add("card", patch, vector(0.0 * patch.scale, 0.0, 0.0), vector(dice.uniform(0.2, 2.5, n), dice.uniform(0.3, 4.0, n), 1.0),
+                builder.upright, (torch.where(dice.chance(0.3, n), 7.0, 0.0), 3.0, 3.0, dice.unit(n)), objects.any_material(dice, n),
+                clutter.present(dice, n))
+    objects.machine(builder, dice, walkers._replace(origin=walkers.origin + torch.tensor([1.5, 0.0, 1.0])),
+                    clutter.present(dice, 3, 0.0, 1.0, 0.4))
+    _treeline(builder, dice, camera, 40.0, 90.0, 6)
     if config.wires:
         n = 6
         y, z = -dice.uniform(4.0, 8.0, n), dice.uniform(6.0, 40.0, n)
@@ -295,6 +305,19 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     return Setting(camera, typical, focus, torch.full_like(typical, 26.0), True, baseline)
 
 
+def _treeline(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, n: int) -> None:
+    """Ragged green or grey walls that close the horizon."""
+    frame = _standing(builder, dice, camera, near, far, n, 0.8)
+    wide, tall = dice.uniform(0.15, 0.5, n) * near, dice.uniform(0.05, 0.2, n) * near
+    heading = torch.atan2(camera.rotation[:, 2, 0], camera.rotation[:, 2, 2])[:, None]
+    frame = frame._replace(rotation=yaw_rotation(dice.normal(0.0, 0.3, n) - heading))
+    cell = near / camera.focal[:, None] * dice.log_uniform(3.0, 14.0, n)
+    mask = torch.where(dice.chance(0.6, n), float(objects.LEAVES), torch.where(dice.chance(0.5, n), float(objects.RAGGED), 0.0))
+    material = torch.where(mask > 0.0, p.FOLIAGE, objects.any_material(dice, n))
+    builder.add("card", frame, vector(0.0, -tall, 0.0), vector(wide, 1.2 * tall, 1.0), None,
+                (mask, wide / cell, tall / cell, dice.unit(n)), material, clutter.present(dice, n, 0.0, 1.2))
+
+
 def forest(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, int]) -> Setting:
     """Uneven ground with trunks, bushes, branches, grass and stones."""
     position = torch.stack((dice.uniform(-1.0, 1.0), -dice.uniform(0.9, 2.0), torch.zeros(builder.batch, device=builder.device)), -1)
@@ -306,7 +329,8 @@ def forest(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
                 (dice.uniform(0.2, 1.0, 1), dice.unit(1)), p.FLOOR)
     far = builder.frame(vector(zero, zero + bumps, zero + 100.0))
     builder.add("card", far, vector(zero, zero, zero), vector(zero + 300.0, 300.0, 1.0), builder.upright, material=p.FLOOR)
-    n = 12
+    _treeline(builder, dice, camera, 14.0, 40.0, 8)
+    n = 16
     trunks = _standing(builder, dice, camera, 1.8, 18.0, n, 0.75)
     trunks = trunks._replace(origin=trunks.origin + torch.tensor([0.0, 0.5, 0.0], device=builder.device))
     lean = vector(dice.normal(0.0, 0.25, n), -dice.uniform(3.0, 9.0, n), dice.normal(0.0, 0.25, n))

@@ -288,3 +288,38 @@ def ladder(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
         share = (rung + 0.5) / 6.0
         builder.bar(frame, vector(-0.2 + 0.0 * high, -share * high, share * lean), vector(0.2 + 0.0 * high, -share * high, share * lean),
             0.012, wood, active)
+
+
+def pipes(builder: Builder, dice: Dice, frame: Frame, active: Tensor, steps: int = 7) -> None:
+    """A pipe that turns at right angles, with a ball at every joint."""
+    n = frame.origin.shape[1]
+    material, radius = any_material(dice, n), dice.log_uniform(0.01, 0.05, n)
+    here = vector(dice.uniform(-0.3, 0.3, n), -dice.uniform(0.1, 0.6, n), dice.uniform(-0.3, 0.3, n))
+    for _ in range(steps):
+        axis = torch.nn.functional.one_hot(dice.integer(0, 3, n), 3).float()
+        there = here + axis * (dice.log_uniform(0.1, 0.5, n) * torch.where(dice.chance(0.5, n), 1.0, -1.0))[..., None]
+        there = torch.cat((there[..., :1].clamp(-0.7, 0.7), there[..., 1:2].clamp(-1.2, -0.02), there[..., 2:].clamp(-0.7, 0.7)), -1)
+        builder.bar(frame, here, there, radius, material, active)
+        builder.add("ellipsoid", frame, there, (1.2 * radius)[..., None].expand(-1, -1, 3), material=material, active=active)
+        here = there
+
+
+def machine(builder: Builder, dice: Dice, frame: Frame, active: Tensor, rods: int = 10) -> None:
+    """A tangle of rods, rings and small boxes about a metre wide: an engine, a drying rack, a pile of junk."""
+    n = frame.origin.shape[1]
+    materials = torch.stack([any_material(dice, n) for _ in range(3)], -1)
+
+    def anywhere() -> Tensor:
+        return vector(dice.uniform(-0.5, 0.5, n), -dice.uniform(0.02, 0.8, n), dice.uniform(-0.3, 0.3, n))
+
+    end = anywhere()
+    for k in range(rods):
+        start = end if k % 2 else anywhere()
+        end = anywhere()
+        builder.bar(frame, start, end, dice.log_uniform(0.004, 0.03, n), materials[..., k % 3], active)
+    for k in range(3):
+        half = torch.stack([dice.log_uniform(0.03, 0.16, n) for _ in range(3)], -1)
+        builder.add("box", frame, anywhere(), half, random_rotation(dice, n), material=materials[..., k], active=active)
+    size = dice.uniform(0.1, 0.35, n)
+    builder.add("torus", frame, vector(dice.uniform(-0.4, 0.4, n), -size, 0.0), torch.stack((size, size, size), -1),
+                yaw_rotation(dice.normal(0.0, 0.6, n)), (dice.uniform(0.05, 0.2, n),), p.METAL, active)

@@ -100,12 +100,16 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
         table[:, slot, 6:9] = plaster[:, k]
         _set(table, slot, emission=0.0)
     if outdoor:
-        road = colours(dice, brightness=0.12, spread=0.3, vivid=0.1)
-        _set(table, FLOOR, pattern=0.0, gain=dice.uniform(0.6, 0.85), detail=dice.log_uniform(0.1, 0.7), specular=0.0,
-             environment=0.0, frequency=dice.log_uniform(0.3, 4.0))
+        road = colours(dice, brightness=0.13, spread=0.35, vivid=0.15)
+        road = torch.where(dice.chance(0.25)[:, None], leaf, road)
+        pictured = dice.chance(0.4 if photos else 0.0)
+        _set(table, FLOOR, pattern=pictured * float(PATTERNS.index("photo")), gain=dice.uniform(0.6, 0.9),
+             detail=dice.log_uniform(0.2, 1.5), specular=0.0, environment=0.0,
+             frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)), tint=0.6)
         _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)
     stone = colours(dice, brightness=0.3, spread=0.4, vivid=0.4)
     _set(table, FACADE, pattern=float(PATTERNS.index("windows")), frequency=1.0 / dice.uniform(1.2, 3.5),
-         aspect=dice.uniform(0.8, 1.8), detail=dice.log_uniform(0.05, 0.4), emission=0.0, specular=0.0)
+         aspect=dice.uniform(0.8, 1.8), detail=dice.log_uniform(0.1, 0.8), emission=0.0, specular=0.0,
+         environment=0.5 if config.specular else 0.0)
     _paint(table, FACADE, stone, stone * dice.log_uniform(0.6, 1.6)[:, None], dark)
     return table

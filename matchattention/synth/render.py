@@ -141,7 +141,7 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Pho
     disparity = torch.where(centre < 0.5 * MISS, scale / centre, 0.0)
     valid = torch.isfinite(disparity) & (disparity <= LARGEST_DISPARITY * size[1])
     occluded = _occluded(tables, cameras, size, centre, disparity)
-    image = _expose(image, scene.exposure)
+    image = _expose(image, scene.exposure, slot < 0)
     valid &= torch.isfinite(image).all(2)
     image = torch.nan_to_num(image, nan=0.0, posinf=8.0, neginf=0.0).clamp(0.0, 8.0)
     return Rendered(image, torch.where(valid, disparity, 0.0), valid, occluded, centre, slot, scene.lens, baseline)
@@ -160,12 +160,14 @@ def _towards_other(device: torch.device) -> Tensor:
     return torch.tensor([-1.0, 1.0], device=device)[None, :, None, None]
 
 
-def _expose(image: Tensor, target: Tensor) -> Tensor:
-    """Scale both views alike so that their mean brightness, highlights apart, meets the target."""
+def _expose(image: Tensor, target: Tensor, sky: Tensor) -> Tensor:
+    """Scale both views alike so that the mean brightness, highlights and most of the sky apart, meets the target."""
     bright = image.mean(2)  # (B, 2, H, W)
-    mean = bright.mean((1, 2, 3), keepdim=True)
-    mean = torch.minimum(bright, 4.0 * mean).mean((1, 2, 3))
-    return image * (target / mean.clamp(min=1e-4))[:, None, None, None, None]
+    weight = torch.where(sky, 0.1, 1.0)
+    total = weight.sum((1, 2, 3), keepdim=True)
+    mean = (bright * weight).sum((1, 2, 3), keepdim=True) / total
+    mean = (torch.minimum(bright, 4.0 * mean) * weight).sum((1, 2, 3), keepdim=True) / total
+    return image * (target[:, None, None, None] / mean.clamp(min=1e-4))[:, None]
 
 
 def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], depth: Tensor, disparity: Tensor) -> Tensor:

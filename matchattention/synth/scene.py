@@ -149,7 +149,7 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     baseline = torch.full_like(disparity, torch.nan) if setting.baseline is None else setting.baseline
     light = _light(dice, config, setting)
     return Scene(primitives, material, light, camera.rotation, camera.position,
-                 torch.cat((camera.focal[:, None], camera.principal), 1), disparity, baseline, dice.log_uniform(0.09, 0.3))
+                 torch.cat((camera.focal[:, None], camera.principal), 1), disparity, baseline, dice.log_uniform(0.12, 0.34))
 
 
 def _tint(dice: Dice, strength: float) -> Tensor:
@@ -166,8 +166,8 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
     if setting.outdoor:
         elevation = dice.uniform(0.25, 1.3)
         distance = 6.0 * setting.extent
-        strength = dice.chance(0.65) * dice.uniform(1.0, 3.5)
-        haze_density = dice.log_uniform(5e-4, 2e-2) if config.haze else torch.zeros(batch, device=dice.device)
+        strength = dice.chance(0.7) * dice.uniform(1.2, 4.0)
+        haze_density = dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6) if config.haze else torch.zeros(batch, device=dice.device)
         sky = torch.tensor([0.45, 0.6, 0.9], device=dice.device) * dice.uniform(0.6, 1.3)[:, None]
         clouds = dice.unit()
         horizon = 0.55 * sky + 0.6 * dice.uniform(0.6, 1.3)[:, None]
