@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from matchattention.errors import InputError
+from matchattention.ops import triton_backend
 from matchattention.ops.reference import match_attention_reference
 
 Result = tuple[Tensor, Tensor | None]
@@ -28,25 +29,6 @@ class Backend(NamedTuple):
     name: str
     why_not: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str], str | None]
     run: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str, bool], Result]
-
-
-@functools.cache
-def _triton_module() -> Any:
-    """The Triton backend's module, or the sentence that says why it is not there."""
-    try:
-        from matchattention.ops import triton_backend
-    except ImportError as error:
-        return f"Triton cannot be imported ({error}); install it or use backend='reference'."
-    return triton_backend
-
-
-def _triton_why_not(*call: object) -> str | None:
-    module = _triton_module()
-    return module if isinstance(module, str) else module.why_not(*call)
-
-
-def _triton_run(*call: object) -> Result:
-    return _triton_module().match_attention_triton(*call)
 
 
 @functools.cache
@@ -89,7 +71,7 @@ def _opaque_run(
 BACKENDS = {
     backend.name: backend
     for backend in (
-        Backend("triton", _triton_why_not, _triton_run),
+        Backend("triton", triton_backend.why_not, triton_backend.match_attention_triton),
         Backend("reference", lambda *call: None, match_attention_reference),
         Backend("compile", _compile_why_not, _compile_run),
         Backend("opaque", _opaque_why_not, _opaque_run),
