@@ -1,0 +1,72 @@
+"""``matchattention render``: stereo scenes of our own, with exact ground truth."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from matchattention.errors import InputError
+
+LARGEST_SIDE = 8192  # px
+
+_EPILOG = """\
+examples:
+  matchattention render --count 100 --output scenes
+  matchattention render --count 20 --output streets --preset street --size 384x1248 --seed 7
+
+Each scene is a folder in Middlebury's layout: im0.png and im1.png (left and right), disp0GT.pfm and disp1GT.pfm
+(px; inf is unknown, 0 is the sky), mask0nocc.png (255 visible in both views, 128 occluded, 0 unknown) and calib.txt.
+Scene i of a seed and preset is always the same scene. Run the same command again to resume; a larger --count adds.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    from matchattention.synth.config import PRESETS
+
+    parser.epilog = _EPILOG
+    parser.add_argument("--count", type=int, required=True, metavar="N", help="how many scenes the folder shall hold")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the scenes' folders")
+    parser.add_argument("--preset", default="mixed", help=f"kind of scenes: {', '.join(PRESETS)} (default mixed)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other scenes (default 0)")
+    parser.add_argument("--size", default="512x768", metavar="HxW", help="height x width, px (default 512x768)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Height and width of "512x768"."""
+    match = re.fullmatch(r"(\d+)\s*[xX×]\s*(\d+)", text.strip())
+    if not match:
+        raise InputError(f"--size {text} is not a size; write height x width like 512x768")
+    height, width = int(match[1]), int(match[2])
+    if not (32 <= height <= LARGEST_SIDE and 32 <= width <= LARGEST_SIDE):
+        raise InputError(f"--size {text} is out of range; use 32 to {LARGEST_SIDE} px a side")
+    return height, width
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Render until the folder holds `count` scenes."""
+    from matchattention.cli.progress import Progress
+    from matchattention.inference.precision import choose_device
+    from matchattention.synth.config import PRESETS
+    from matchattention.synth.export import export
+    from matchattention.synth.stream import SceneStream
+
+    if arguments.count < 1:
+        raise InputError(f"--count {arguments.count} renders nothing; ask for at least 1")
+    if arguments.preset not in PRESETS:
+        raise InputError(f"no preset is called {arguments.preset!r}; choose one of {', '.join(PRESETS)}")
+    size = parse_size(arguments.size)
+    stream = SceneStream(PRESETS[arguments.preset], size, 1, arguments.seed, choose_device(arguments.device))
+    progress = Progress(arguments.count, "scene")
+    try:
+        export(
+            stream,
+            arguments.preset,
+            arguments.count,
+            arguments.output,
+            lambda name, present: progress.step(name, "there already" if present else "", skipped=present),
+        )
+    finally:
+        progress.close()
