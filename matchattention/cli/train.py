@@ -112,7 +112,8 @@ def run(arguments: argparse.Namespace) -> None:
             minutes = preset.minutes
         torch.manual_seed(preset.seed)
         source = make_source(preset.sources, preset.seed, device)
-        rendered = [config for config in preset.sources if config.kind != "data"][:1]
+        # Held-out pairs come from the first renderer; a pool would only repeat them.
+        rendered = [dataclasses.replace(c, pool=0) for c in preset.sources if c.kind != "data"][:1]
         held_out = make_source(rendered, preset.seed + 1_000_003, device) if rendered else None
         model, config = build_model(preset, device, weights=resume is None)
         options = RunOptions(

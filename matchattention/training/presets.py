@@ -42,11 +42,13 @@ class SourceConfig:
         kind: "scenes" (rendered), "photos" (photos cut into layers), "data" (files), "cards" (a test).
         weight: Share of each batch, relative to the other sources.
         preset: The renderer's preset, the photo bank's file, or NAME:PATH of a dataset; empty for the usual.
+        pool: Repeat the first samples instead of making new ones for ever, for renderers on a CPU; 0 for no.
     """
 
     kind: Literal["scenes", "photos", "data", "cards"]
     weight: float = 1.0
     preset: str = ""
+    pool: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,13 @@ PRESETS: dict[str, Preset] = {
         "a tiny network on a CPU for two minutes: does training work at all?",
         model=TINY,
         stages=(Stage(64, 128, 4),),
-        sources=(SourceConfig("scenes", preset="small"),),
+        sources=(SourceConfig("scenes", preset="small", pool=24), SourceConfig("cards")),
         schedule=ScheduleConfig(kind="one-cycle", peak=2e-3, warmup_steps=20),
         optimizer=OptimizerConfig(average_decay=0.98),
         mixed_precision=False,
         minutes=None,
         steps=150,
-        validation_pairs=4,
+        validation_pairs=8,
         validation_size=(64, 128),
     ),
 }

@@ -80,7 +80,7 @@ class ShiftedCards:
     interpolation. For tests, and for checking a machine before the renderer is trusted.
     """
 
-    def __init__(self, seed: int, device: torch.device | str = "cpu", largest: float = 0.2) -> None:
+    def __init__(self, seed: int, device: torch.device | str = "cpu", largest: float = 0.3) -> None:
         self.seed = seed
         self.device = torch.device(device)
         self.largest = largest
