@@ -36,9 +36,11 @@ def _backward(
     grad_out: Tensor, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor,
     rows: int, columns: int, dot: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from matchattention.ops.triton_backward import backward
+    from matchattention.ops.plain_backward import plain_backward
+    from matchattention.ops.triton_backward import MOST_KEYS, backward
 
-    return backward(grad_out, grad_weights, q, k, v, relative_position, (rows, columns), dot)
+    plain = torch.are_deterministic_algorithms_enabled() or rows * columns > MOST_KEYS
+    return (plain_backward if plain else backward)(grad_out, grad_weights, q, k, v, relative_position, (rows, columns), dot)
 
 
 for _device in ("CUDA", "CPU"):

@@ -2,8 +2,7 @@
 
 Gradients of q and of the relative position belong to one query and are written once. Those of k and v are sums over
 every query that looks at a key, which only the positions know: they are added with fp32 atomics. The order of such
-sums varies from run to run; `triton_deterministic` has the version that does not, for
-`torch.use_deterministic_algorithms(True)`.
+sums varies from run to run; under `torch.use_deterministic_algorithms(True)` `plain_backward` runs instead.
 """
 
 from __future__ import annotations
@@ -29,6 +28,9 @@ from matchattention.ops.triton_window import (
     spread,
     tile_of_queries,
 )
+
+# A window is unrolled; the compiler takes seconds for 16 keys, minutes for 36.
+MOST_KEYS = 16
 
 
 @triton.jit

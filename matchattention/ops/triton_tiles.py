@@ -22,6 +22,9 @@ PROGRAM_CHANNELS = 64
 # Feature elements of one thread and one key: one 16-byte load in fp16, two in fp32.
 ELEMENTS_PER_THREAD = 8
 
+# Queries of one program at most.
+MOST_QUERIES = 128
+
 # A small map is cut finer until about this many programs keep every multiprocessor of a large GPU busy.
 WANTED_PROGRAMS = 512
 
@@ -57,7 +60,7 @@ def tiling(
     head_block = max(1, min(triton.next_power_of_2(heads), PROGRAM_CHANNELS // widest))
     groups = -(-heads // head_block)
     row = head_block * widest
-    queries = max(8, min(128, 4 * 32 * ELEMENTS_PER_THREAD // row))
+    queries = max(8, min(MOST_QUERIES, 4 * 32 * ELEMENTS_PER_THREAD // row))
     while queries > 8 and batch * height * width * groups // queries < WANTED_PROGRAMS:
         queries //= 2
     warps = max(1, min(8, queries * row // (32 * elements_per_thread)))

@@ -42,9 +42,10 @@ def tile_of_queries(height, width, tiles_x, tiles_y, groups, TILE_Y: tl.constexp
 def place_axis(centre, lowest, highest, last, EXTENT: tl.constexpr):
     """First key of the window along one axis, and the fraction that weighs the farther sub-windows.
 
-    The maximum drops a NaN, which keeps the address valid; the fraction brings it back into the result.
+    A NaN is placed somewhere valid, and the fraction brings it back into the result.
     """
-    inside = tl.minimum(tl.maximum(centre, lowest), highest)
+    known = tl.where(centre == centre, centre, lowest)
+    inside = tl.minimum(tl.maximum(known, lowest), highest)
     base = tl.minimum(tl.floor(inside), last)
     fraction = tl.where(centre == centre, inside - base, centre)
     return base.to(tl.int32) - (EXTENT - 2) // 2, fraction
