@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 import torch
 
+from matchattention.errors import InputError
 from matchattention.training.batch import Batch
 from matchattention.training.sources import Source
 from matchattention.training.step import TrainingStep
 
 # Steps the host may be ahead of the GPU: enough to keep it busy, few enough for an honest clock.
 STEPS_AHEAD = 2
+SUBSTITUTES = 2
+FAR_AWAY = 1_000_000  # batches: beyond what a training sees
+
+logger = logging.getLogger(__name__)
 
 
 class Feed:
@@ -39,11 +45,22 @@ class Feed:
         self._ready = None
         return self._make(request)
 
+    def _draw_from_source(self, first: int, count: int, height: int, width: int) -> Batch:
+        """A batch that cannot be made costs its samples, not the training: others take its place."""
+        for substitute in range(SUBSTITUTES):
+            try:
+                return self.source.batch(first + substitute * FAR_AWAY * count, count, height, width)
+            except InputError:
+                raise
+            except Exception as error:
+                logger.warning("samples %d to %d could not be made: %s", first, first + count - 1, error)
+        return self.source.batch(first + SUBSTITUTES * FAR_AWAY * count, count, height, width)
+
     def _make(self, request: tuple[int, int, int, int]) -> Batch:
         if self._stream is None:
-            return self.source.batch(*request)
+            return self._draw_from_source(*request)
         with torch.cuda.stream(self._stream):
-            batch = self.source.batch(*request)
+            batch = self._draw_from_source(*request)
             return Batch(*(v if v is None else v.to(self.step.device, non_blocking=True) for v in batch))  # type: ignore[arg-type]
 
     def example(self, first: int, count: int, height: int, width: int) -> Batch:

@@ -33,6 +33,7 @@ from matchattention.training.validation import METRICS, Validator, full_precisio
 
 CHECKPOINT_FILE = "model.safetensors"
 BEFORE_COOLDOWN = "before-cooldown"
+MINUTES_PER_STAGE = 10.0
 
 
 @dataclass(frozen=True)
@@ -218,8 +219,13 @@ class Trainer:
         return self.clock.progress(self.counters.steps)
 
     def _current_stage(self) -> Stage:
-        """The stage the present progress falls into; it never goes back within a run."""
+        """The stage the present progress falls into; short runs stay at the first.
+
+        Each size is compiled and captured anew, which a run of minutes cannot afford twice.
+        """
         stages = self.preset.stages
+        if self.options.steps is None and (self.options.minutes or 0) < MINUTES_PER_STAGE * len(stages):
+            return stages[0]
         total, reached = sum(stage.share for stage in stages), 0.0
         for stage in stages:
             reached += stage.share / total

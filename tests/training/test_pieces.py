@@ -10,11 +10,14 @@ from matchattention.errors import InputError
 from matchattention.training.batch import Batch
 from matchattention.training.clock import RunClock, process_age
 from matchattention.training.eval_pairs import RealPair, read_pairs, write_pairs
+from matchattention.training.feed import Feed
+from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.parts import join_parts, write_parts
 from matchattention.training.schedule import ScheduleConfig, learning_rate
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, concatenate, shares
 from matchattention.training.state import quantise_squares, restore_squares
+from matchattention.training.step import TrainingStep
 from matchattention.training.validation import errors
 from matchattention.training.validity import silence_bad_samples
 from tests.training.networks import TinyNetwork
@@ -275,3 +278,22 @@ def test_error_measures_by_hand():
     found = errors(field, truth, torch.tensor([True, True, True, False]))
     expected = {"epe": 9.5 / 3, "bad1": 100.0, "bad2": 200 / 3, "bad3": 200 / 3, "d1": 100 / 3}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_a_batch_that_cannot_be_made_is_replaced_and_reported(caplog):
+    class Fragile(ShiftedCards):
+        def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+            if first == 2:
+                raise ValueError("a scene without a floor")
+            return super().batch(first, count, height, width)
+
+    model = TinyNetwork()
+    step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=False)
+    feed = Feed(Fragile(0), step)
+    with caplog.at_level("WARNING"):
+        batch = feed.draw(2, 2, 32, 32)
+    assert batch.image0.shape == (2, 3, 32, 32)
+    assert "samples 2 to 3 could not be made: a scene without a floor" in caplog.text
+    feed = Feed(MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 1]), step)
+    with pytest.raises(InputError, match="enlarge the batch"):
+        feed.draw(0, 1, 32, 32)
