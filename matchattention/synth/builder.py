@@ -16,6 +16,9 @@ from matchattention.synth.dice import Dice
 from matchattention.synth.tables import KINDS, Slots
 
 
+CARD_THICKNESS = 1e-3  # m; cards are flat, but their bounds and matrices need a third extent
+
+
 class Frame(NamedTuple):
     """Where groups stand: origin (B, n, 3) m, rotation (B, n, 3, 3) by rows, scale (B, n)."""
 
@@ -226,6 +229,8 @@ class Builder:
             centre = torch.cat([part.frame.origin for part in parts], 1) + scale * (local[..., None, :] @ rotation)[..., 0, :]
             axes = torch.cat([part.axes for part in parts], 1) @ rotation
             half = torch.cat([part.half for part in parts], 1) * scale
+            if kind == "card":
+                half[..., 2] = CARD_THICKNESS
             shape = torch.stack([torch.cat([part.shape[k] for part in parts], 1) for k in range(4)], -1)
             material = torch.cat([part.material.float() for part in parts], 1)
             group = torch.cat([part.group for part in parts], 1)

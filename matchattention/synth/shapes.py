@@ -10,7 +10,7 @@ The quadrics take their discriminant from cross products (Lagrange's identity) i
 
 from __future__ import annotations
 
-from matchattention.synth.dialect import as_float, as_int, jit, tl
+from matchattention.synth.dialect import as_int, jit, tl
 from matchattention.synth.noise import hash_cell
 
 MISS = tl.constexpr(1.0e30)
@@ -196,8 +196,8 @@ def hit_frustum(ox, oy, oz, dx, dy, dz, taper):
     t2 = c / m
     z1 = oz + t1 * dz
     z2 = oz + t2 * dz
-    ok1 = (rest > 0.0) & (tl.abs(z1) <= 1.0) & (t1 > NEAR) & (r0 + t1 * rd >= 0.0)
-    ok2 = (rest > 0.0) & (tl.abs(z2) <= 1.0) & (t2 > NEAR) & (r0 + t2 * rd >= 0.0)
+    ok1 = (rest >= 0.0) & (tl.abs(z1) <= 1.0) & (t1 > NEAR) & (r0 + t1 * rd >= 0.0)
+    ok2 = (rest >= 0.0) & (tl.abs(z2) <= 1.0) & (t2 > NEAR) & (r0 + t2 * rd >= 0.0)
     t = tl.minimum(tl.where(ok1, t1, MISS), tl.where(ok2, t2, MISS))
     iz = 1.0 / tl.where(tl.abs(dz) < 1.0e-12, 1.0e-12, dz)
     t3 = (-1.0 - oz) * iz
@@ -281,8 +281,9 @@ def hit_terrain(ox, oy, oz, dx, dy, dz, rough, seed):
     above = oz + start * dz - terrain_height(ox + start * dx, oy + start * dy, rough, seed)
     low_f = above
     high_f = above
-    for k in range(1, 41):
-        t = start + as_float(k) * step
+    t = start
+    for _ in range(40):
+        t = t + step
         f = oz + t * dz - terrain_height(ox + t * dx, oy + t * dy, rough, seed)
         crossed = (f < 0.0) & (found == 0) & (above > 0.0)
         low = tl.where(crossed, t - step, low)

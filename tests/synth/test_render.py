@@ -1,0 +1,159 @@
+"""Exactness of what is rendered: views agree with the labels, labels with each other, kernels with their twins."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from matchattention.synth import cast_torch, shade_torch
+from matchattention.synth import render as rendering
+from matchattention.synth.config import PRESETS
+from matchattention.synth.dialect import HAS_TRITON
+from matchattention.synth.scene import convert, draw_scenes
+from matchattention.synth.stream import SceneStream
+from matchattention.synth.tables import RayTables, photo_pyramid
+
+SMALL = replace(PRESETS["small"], photos=0.0)
+
+
+def rendered(config, indices, size, seed=3):
+    return rendering.render(draw_scenes(config, seed, indices, size), config, size)
+
+
+def sample_rows(values, x):
+    """Linear interpolation of (B, C, H, W) at columns x (B, H, W)."""
+    width = values.shape[-1]
+    x = x.clamp(0, width - 1.001)
+    low = x.floor().long()
+    share = (x - low)[:, None]
+    index = low[:, None].expand(-1, values.shape[1], -1, -1)
+    return values.gather(3, index) * (1 - share) + values.gather(3, index + 1) * share
+
+
+@pytest.mark.parametrize("layout", ["room", "tabletop", "street", "forest", "corridor", "flying"])
+def test_labels_are_consistent(layout):
+    """At the exact place of its match, a visible pixel's point is what the other view sees, to < 0.01 px."""
+    config = replace(SMALL, layouts={layout: 1.0})
+    size = (40, 64)
+    scene = draw_scenes(config, 5, range(2), size)
+    result = rendering.render(scene, config, size)
+    assert torch.isfinite(result.image).all()
+    assert result.image.min() >= 0
+    assert (result.disparity >= 0).all()
+    assert (result.disparity <= 0.5 * size[1]).all()
+    assert result.valid.float().mean() > 0.95
+    ready = rendering.prepare(scene, result.baseline, config, photo_pyramid(None, torch.device("cpu")))
+    other = RayTables(ready.tables.rays.flip(1), ready.tables.bounds.flip(1), ready.tables.counts, ready.tables.slots)
+    shift = torch.tensor([-1.0, 1.0])[None, :, None, None] * result.disparity
+    depth, _ = cast_torch.cast(other, ready.cameras, size, torch.zeros(1, 2), shift)
+    back = (result.lens[:, 0] * result.baseline)[:, None, None, None] / depth[:, :, 0]
+    visible = ~result.occluded & result.valid & (result.disparity > 0)
+    assert visible.float().mean() > 0.3
+    off = (back - result.disparity)[visible].abs()
+    # A ray exactly on an outline or through a seam may pass it in one view and not in the other.
+    assert (off > 0.01).float().mean() < 5e-4
+    assert off.median() < 1e-4
+
+
+def test_right_warped_by_disparity_is_left():
+    """On visible diffuse pixels away from depth edges the views agree to interpolation error."""
+    config = replace(SMALL, layouts={"room": 1.0}, specular=False, mirrors=0.0, cards=False, wires=False, plants=False,
+                     emission=False, samples=4, disparity=(0.1, 0.2), patterns=True)
+    size = (64, 96)
+    result = rendered(config, range(3), size)
+    left, right = result.image.unbind(1)
+    disparity = result.disparity[:, 0]
+    x = torch.arange(size[1], dtype=torch.float32) - disparity
+    warped = sample_rows(right, x)
+    hit = result.hit[:, 0]
+    smooth = torch.ones_like(disparity, dtype=torch.bool)
+    smooth[..., 2:-2] = (hit[..., 2:-2] == hit[..., :-4]) & (hit[..., 2:-2] == hit[..., 4:])
+    # Both neighbours in the right view must show the same thing too.
+    seen = sample_rows(result.hit[:, 1:].float(), x)[:, 0]
+    use = smooth & ~result.occluded[:, 0] & result.valid[:, 0] & (seen == hit) & (x > 1) & (x < size[1] - 2)
+    assert use.float().mean() > 0.2
+    error = (warped - left).abs().mean(1)[use] / left.mean(1)[use].clamp(min=0.02)
+    step = (left[..., 1:] - left[..., :-1]).abs().mean(1)[use[..., 1:]] / left[..., 1:].mean(1)[use[..., 1:]].clamp(min=0.02)
+    assert error.median() < 0.01
+    assert error.mean() < step.mean()  # better than moving by one pixel
+
+
+def test_out_of_view_is_occluded():
+    result = rendered(replace(SMALL, layouts={"flying": 1.0}), range(2), (32, 48))
+    x = torch.arange(48) - result.disparity[:, 0]
+    assert result.occluded[:, 0][x < -0.5].all()
+    x = torch.arange(48) + result.disparity[:, 1]
+    assert result.occluded[:, 1][x > 47.5].all()
+
+
+def test_occlusion_is_where_something_is_in_front():
+    """An occluded pixel inside the other view is covered by a nearer surface there."""
+    size = (48, 72)
+    result = rendered(replace(SMALL, layouts={"tabletop": 1.0}), range(2), size)
+    disparity, other = result.disparity[:, 0], result.disparity[:, 1]
+    x = torch.arange(size[1]) - disparity
+    inside = (x >= 0) & (x <= size[1] - 1)
+    low = x.clamp(0, size[1] - 2).floor().long()
+    nearest = torch.maximum(other.gather(2, low), other.gather(2, low + 1))
+    hidden = result.occluded[:, 0] & inside & result.valid[:, 0]
+    assert hidden.any()
+    # Thin things may fall between the two neighbouring pixel centres, so most, not all.
+    assert (nearest[hidden] > disparity[hidden] - 0.01).float().mean() > 0.9
+
+
+def test_largest_disparity_meets_the_draw():
+    config = replace(SMALL, layouts={"room": 1.0}, disparity=(0.2, 0.2001))
+    result = rendered(config, range(4), (48, 72))
+    ordered = result.disparity[:, 0].flatten(1).sort(dim=1, descending=True).values
+    quantile = ordered[:, int(config.near_quantile * ordered.shape[1])]
+    assert ((quantile / 72 - 0.2).abs() < 0.05).all()
+
+
+def test_memory_is_bounded_by_the_run():
+    """A batch is rendered in runs: the rays of all its pairs never exist at once."""
+    stream = SceneStream(replace(SMALL, layouts={"flying": 1.0}), (8, 8), 40, 1, "cpu")
+    sizes = []
+    original = rendering.cast
+
+    def spy(tables, *rest, **more):
+        sizes.append(tables.rays.shape[0])
+        return original(tables, *rest, **more)
+
+    rendering.cast = spy
+    try:
+        batch = stream.next()
+    finally:
+        rendering.cast = original
+    assert batch.image0.shape == (40, 3, 8, 8)
+    assert max(sizes) <= 16
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+def test_triton_equals_its_twin():
+    """Cast and shade through the interpreter, on a scene with every kind of primitive."""
+    from matchattention.synth import cast_triton, shade_triton
+
+    if not torch.cuda.is_available():
+        pytest.importorskip("triton.runtime.interpreter")
+    capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1}
+    config = replace(SMALL, layouts={"forest": 1.0, "tabletop": 1.0}, capacity=capacity, shadow_size=16, samples=4)
+    size = (10, 20)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    bank = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    scene = draw_scenes(replace(config, photos=0.6), 3, range(2), size, photos=3)
+    twin = rendering.prepare(scene, torch.full((2,), 0.1), config, photo_pyramid(bank, torch.device("cpu")))
+    ready = convert(twin, lambda tensor: tensor.to(device))
+    offsets = rendering.sample_offsets(4, torch.device("cpu"))
+    depth, hit = cast_torch.cast(twin.tables, twin.cameras, size, offsets)
+    fast_depth, fast_hit = cast_triton.cast(ready.tables, ready.cameras, size, offsets.to(device))
+    assert len(hit.unique()) > 6
+    same = hit == fast_hit.cpu()
+    assert same.float().mean() > 0.999
+    assert torch.allclose(depth[same], fast_depth.cpu()[same], rtol=1e-5)
+    image = shade_torch.shade(twin.shading, twin.tables.rays, twin.cameras, offsets, depth, hit)
+    fast = shade_triton.shade(ready.shading, ready.tables.rays, ready.cameras, offsets.to(device), depth.to(device), hit.to(device))
+    assert torch.allclose(image, fast.cpu(), rtol=2e-3, atol=1e-4)
+    shift = torch.linspace(-4, 4, size[1]).expand(2, 2, *size).contiguous()
+    moved, _ = cast_torch.cast(twin.tables, twin.cameras, size, torch.zeros(1, 2), shift)
+    fast_moved, _ = cast_triton.cast(ready.tables, ready.cameras, size, torch.zeros(1, 2, device=device), shift.to(device))
+    assert ((moved - fast_moved.cpu()).abs() <= 1e-5 * moved).float().mean() > 0.999
