@@ -51,6 +51,11 @@ class Primitives(NamedTuple):
     slots: Slots
 
 
+@cache
+def _number(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(float(value), device=device)
+
+
 def yaw_rotation(angle: Tensor) -> Tensor:
     """(..., 3, 3) rotation about the vertical; x turns towards z."""
     c, s, o = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
@@ -82,8 +87,9 @@ def random_rotation(dice: Dice, *shape: int) -> Tensor:
 
 
 def towards(direction: Tensor) -> Tensor:
-    """(..., 3, 3) rotation whose third axis is the given (..., 3) direction."""
-    z = direction / direction.norm(dim=-1, keepdim=True).clamp(min=1e-9)
+    """(..., 3, 3) rotation whose third axis is the given (..., 3) direction; any rotation for none."""
+    length = direction.norm(dim=-1, keepdim=True)
+    z = torch.where(length > 1e-6, direction / length.clamp(min=1e-6), _number(3.0**-0.5, direction.device))
     helper = torch.zeros_like(z)
     steep = z[..., 1].abs() > 0.9
     helper[..., 0] = steep
@@ -91,11 +97,6 @@ def towards(direction: Tensor) -> Tensor:
     x = torch.linalg.cross(helper, z)
     x = x / x.norm(dim=-1, keepdim=True)
     return torch.stack((x, torch.linalg.cross(z, x), z), dim=-2)
-
-
-@cache
-def _number(value: float, device: torch.device) -> Tensor:
-    return torch.tensor(float(value), device=device)
 
 
 def vector(*components: float | Tensor) -> Tensor:
