@@ -117,10 +117,11 @@ def main() -> None:
             for index in range(3):
                 step(batch, 1e-4, index)
             wait()
-            terms = step.read_totals()
+            terms, norms = step.read_totals(), updater.read_statistics()
+            wait()
             losses[mode] = terms["loss"]
             numbers = ", ".join(f"{name} {value:.4f}" for name, value in terms.items())
-            say(f"{mode}: mean of 3 steps on one batch: {numbers}; {updater.read_statistics()}")
+            say(f"{mode}: mean of 3 steps on one batch: {numbers}; {norms}")
             for fed in (False, True):
                 feed = Feed(source, step)
                 wait()

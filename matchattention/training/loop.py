@@ -283,6 +283,7 @@ class Trainer:
     def _report(self, seconds: float, samples: int) -> None:
         self.feed.wait()
         values = {**self.step.read_totals(), **self.updater.read_statistics(), "rate": self._rate}
+        self.feed.wait()  # the sums were cleared on another stream than the one that adds to them
         self.counters.silenced += int(values["silenced"])
         self.counters.skipped += int(values["skipped"])
         values["samples_per_second"] = samples / max(seconds, 1e-9)

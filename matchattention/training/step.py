@@ -144,6 +144,7 @@ class TrainingStep:
         if self._backward_graph is None:
             self._clear()
         self.totals.copy_(kept)
+        torch.cuda.synchronize()
         return self.mode
 
     def _warm_up(self, example: Batch, times: int) -> None:
