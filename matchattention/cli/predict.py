@@ -1,0 +1,293 @@
+"""`matchattention predict`: from pairs to disparity, depth and clouds."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matchattention.errors import InputError
+
+if TYPE_CHECKING:
+    from matchattention.cli.rerun_log import RerunLog
+    from matchattention.geometry.camera import StereoCamera
+    from matchattention.inference.predictor import Predictor
+    from matchattention.inference.sources import Pair
+
+_EXAMPLES = """examples:
+  matchattention predict left.png right.png --output result
+  matchattention predict left.png right.png --output result --camera calib.txt
+  matchattention predict left_folder right_folder --output results      one sub-folder a pair; resumes
+  matchattention predict 'shots/*_left.png' 'shots/*_right.png' --output results
+  matchattention predict scenes --output results                        a tree with im0/im1 or left/right
+  matchattention predict pairs.txt --output results                     two paths a line
+  matchattention predict both.png --side-by-side --output result
+  matchattention predict stereo.mp4 --side-by-side --output depth.mp4
+  matchattention predict --live 0 1                                     two cameras, in a window
+  matchattention predict --example --output output/demo
+
+The images must be rectified: the same thing on the same row in both. `matchattention rectify` does that.
+Swapped views and vertical error are measured and refused; --no-check goes on all the same.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "inputs", nargs="*", metavar="INPUT",
+        help="LEFT and RIGHT image, folder, glob or video; or one folder of scenes, list of pairs (.txt, .csv), "
+        "or side-by-side image or video",
+    )  # fmt: skip
+    parser.add_argument("--output", metavar="DIR", help="folder for the results, or a video file (.mp4, .avi)")
+    parser.add_argument("--model", default=None, help="shipped model, .safetensors or released .pth file (default rt)")
+    parser.add_argument("--task", choices=("stereo", "flow"), default="stereo", help="what the model is for")
+    parser.add_argument(
+        "--camera", metavar="FILE",
+        help="calibration for depth and cloud: Middlebury, KITTI, K.txt, OpenCV or ROS YAML, JSON; or numbers like "
+        "fx=451,baseline=0.075,cx=299,cy=235. A bare name not found here is looked for beside each left image",
+    )  # fmt: skip
+    parser.add_argument("--baseline", type=float, metavar="M", help="metres between the cameras, if FILE lacks it")
+    parser.add_argument("--max-depth", type=float, default=float("inf"), metavar="M", help="cloud: leave out beyond")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
+    parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default auto)")
+    parser.add_argument("--side-by-side", action="store_true", help="each image or frame holds both views")
+    parser.add_argument("--live", nargs="+", metavar="SOURCE", help="cameras: one side-by-side or two; number or URL")
+    parser.add_argument("--frames", type=int, metavar="N", help="stop a video or camera after N frames")
+    parser.add_argument("--no-check", action="store_true", help="skip the check for swapped or unrectified views")
+    parser.add_argument("--explain", action="store_true", help="add pictures of attention and of every block's field")
+    parser.add_argument("--overwrite", action="store_true", help="compute again what is there already")
+    parser.add_argument(
+        "--rerun", nargs="?", const="", metavar="FILE.rrd", help="show in the Rerun viewer, or save for it"
+    )
+    parser.add_argument(
+        "--example", nargs="?", const="donkey", metavar="NAME", help="use a bundled pair: donkey or workbench"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from matchattention.inference.sources import find_pairs, is_one_pair, is_video
+
+    if arguments.example is not None:
+        _use_example(arguments)
+    inputs = arguments.inputs
+    if arguments.live:
+        from matchattention.cli.predict_video import run_live
+
+        if inputs:
+            raise InputError("--live takes its frames from cameras: leave the inputs out.")
+        run_live(arguments)
+        return
+    if not 1 <= len(inputs) <= 2:
+        raise InputError(
+            "Give LEFT and RIGHT (images, folders, globs or videos), or one folder, list or --side-by-side file; "
+            f"{len(inputs)} inputs came. Quote globs so that the shell leaves them whole."
+            if inputs
+            else "Give LEFT and RIGHT images, a folder, a list, or --example; see --help."
+        )
+    if arguments.output is None and arguments.rerun is None:
+        raise InputError("Give --output DIR: the folder for the results.")
+    if is_video(inputs[0]):
+        from matchattention.cli.predict_video import run_video
+
+        run_video(arguments)
+        return
+    left, right = inputs[0], inputs[1] if len(inputs) == 2 else None
+    pairs = find_pairs(left, right, side_by_side=arguments.side_by_side)
+    _run_pairs(arguments, pairs, is_one_pair(left, right, arguments.side_by_side))
+
+
+def _use_example(arguments: argparse.Namespace) -> None:
+    from matchattention.examples import example
+
+    if arguments.inputs:
+        raise InputError("--example uses a bundled pair: leave the inputs out.")
+    files = example(arguments.example)
+    arguments.inputs = [str(files.left), str(files.right)]
+    arguments.camera = arguments.camera or str(files.camera)
+    arguments.explain = True
+    if arguments.max_depth == float("inf"):
+        arguments.max_depth = 8.0  # a room
+
+
+def load_predictor(arguments: argparse.Namespace) -> Predictor:
+    """The predictor that the arguments ask for."""
+    from matchattention.inference.precision import choose_device, choose_precision
+    from matchattention.inference.predictor import Predictor
+    from matchattention.models.checkpoint import load
+
+    choose_precision(arguments.precision, choose_device(arguments.device))  # before the weights are read
+    model = arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")
+    network = load(model, task=arguments.task)
+    return Predictor(network, arguments.device, arguments.precision, check=not arguments.no_check)
+
+
+def load_camera(arguments: argparse.Namespace, left: Path | None) -> StereoCamera | None:
+    """The calibration that `--camera` means for a pair, or None without one."""
+    from matchattention.geometry.camera import StereoCamera
+
+    given = arguments.camera
+    if given is None:
+        return None
+    if arguments.task == "flow":
+        raise InputError("--camera turns disparity into depth; a flow model has none: leave it out.")
+    if "=" in given and not Path(given).exists():
+        return _camera_from_numbers(given)
+    path = Path(given)
+    if not path.exists() and left is not None and path.name == given and (left.parent / given).is_file():
+        path = left.parent / given
+    return StereoCamera.from_file(path, baseline=arguments.baseline)
+
+
+def _camera_from_numbers(text: str) -> StereoCamera:
+    from matchattention.geometry.camera import StereoCamera
+
+    known = {"fx", "fy", "cx", "cy", "baseline", "doffs", "width", "height"}
+    numbers: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            numbers[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--camera {text}: '{part}' is not NAME=NUMBER.") from None
+    unknown = sorted(set(numbers) - known)
+    if unknown or not {"fx", "baseline"} <= set(numbers):
+        raise InputError(
+            f"--camera {text}: give at least fx (px) and baseline (m); known are {', '.join(sorted(known))}."
+        )
+    for name in ("width", "height"):
+        if name in numbers:
+            numbers[name] = int(numbers[name])
+    return StereoCamera(**numbers)
+
+
+def fitted(camera: StereoCamera | None, width: int, height: int) -> StereoCamera | None:
+    """The camera for images of this size: resized images are recognised by their shape, and said."""
+    if camera is None or camera.width is None or (camera.width, camera.height) == (width, height):
+        return camera
+    import warnings
+
+    from matchattention.errors import InputWarning
+
+    resized = camera.resized(width, height)
+    warnings.warn(
+        f"The calibration is for {camera.width}x{camera.height} images, these are {width}x{height}: scaled to fit.",
+        InputWarning,
+        stacklevel=2,
+    )
+    return resized
+
+
+def record_of(arguments: argparse.Namespace, predictor: Predictor, left: str, right: str | None) -> dict[str, Any]:
+    """What a result depends on: equal records need no second computation."""
+    from matchattention import __version__
+
+    return {
+        "version": __version__,
+        "left": left,
+        "right": right,
+        "model": str(arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")),
+        "task": arguments.task,
+        "precision": str(predictor.dtype).removeprefix("torch."),
+        "camera": arguments.camera,
+        "explain": arguments.explain,
+    }
+
+
+def _run_pairs(arguments: argparse.Namespace, pairs: list[Pair], single: bool) -> None:
+    from matchattention.inference.outputs import require_writable
+
+    output = None if arguments.output is None else Path(arguments.output)
+    if output is not None:
+        require_writable(output)
+    if single:
+        pairs[0].read()  # a wrong file is told before the model is loaded
+        load_camera(arguments, pairs[0].left)
+    predictor = load_predictor(arguments)
+    with open_rerun(arguments) as log:
+        if single:
+            report(_one_pair(arguments, predictor, pairs[0], output, log, 0))
+        else:
+            _many_pairs(arguments, predictor, pairs, output, log)
+
+
+def _many_pairs(
+    arguments: argparse.Namespace,
+    predictor: Predictor,
+    pairs: list[Pair],
+    output: Path | None,
+    log: RerunLog | None,
+) -> None:
+    from matchattention.cli.progress import Progress
+    from matchattention.inference.outputs import is_done
+
+    progress = Progress(len(pairs), "pair")
+    failures = []
+    computed = skipped = 0
+    try:
+        for index, pair in enumerate(pairs):
+            folder = None if output is None else output / pair.name
+            record = record_of(arguments, predictor, str(pair.left), None if pair.right is None else str(pair.right))
+            if folder is not None and not arguments.overwrite and is_done(folder, record):
+                skipped += 1
+                progress.step(pair.name, "already there", skipped=True)
+                continue
+            try:
+                _one_pair(arguments, predictor, pair, folder, log, index)
+            except InputError as error:
+                failures.append(f"{pair.name}: {error}")
+                progress.step(pair.name, f"failed: {error}")
+                continue
+            computed += 1
+            progress.step(pair.name)
+    except KeyboardInterrupt:
+        if output is not None:
+            print(f"{computed} new and {skipped} earlier results are in {output}; the same command goes on from here.")
+        raise
+    finally:
+        progress.close()
+    if output is not None:
+        print(f"{computed} new and {skipped} earlier results are in {output}, one sub-folder a pair.")
+    if failures:
+        raise InputError(f"{len(failures)} of {len(pairs)} pairs failed; the first was {failures[0]}")
+
+
+def _one_pair(
+    arguments: argparse.Namespace,
+    predictor: Predictor,
+    pair: Pair,
+    folder: Path | None,
+    log: RerunLog | None,
+    index: int,
+) -> list[Path]:
+    from matchattention.inference.outputs import write_prediction
+
+    left, right = pair.read()
+    camera = fitted(load_camera(arguments, pair.left), left.shape[1], left.shape[0])
+    prediction = predictor(left, right, trace=arguments.explain)
+    if log is not None:
+        log.add(index, pair.name, left, prediction, camera)
+    if folder is None:
+        return []
+    record = record_of(arguments, predictor, str(pair.left), None if pair.right is None else str(pair.right))
+    return write_prediction(folder, prediction, left, record, camera, max_depth=arguments.max_depth)
+
+
+def open_rerun(arguments: argparse.Namespace) -> AbstractContextManager[RerunLog | None]:
+    """The Rerun recording that `--rerun` asks for."""
+    if arguments.rerun is None:
+        return nullcontext()
+    from matchattention.cli.rerun_log import RerunLog
+
+    return RerunLog(arguments.rerun)
+
+
+def report(files: list[Path]) -> None:
+    """Say where the results are and what they show."""
+    from matchattention.inference.outputs import MEANINGS
+
+    if not files:
+        return
+    width = max(len(str(file)) for file in files)
+    for file in files:
+        print(f"{file!s:<{width}}  {MEANINGS[file.name]}")
