@@ -238,11 +238,13 @@ def _paint(seen: Seen, photos: Tensor, sheets: Tensor, gain: Tensor) -> Tensor:
     """(2 B, 3, H, W) linear light: the seen sheet's photo at the seen column, times the layer's own brightness."""
     views, height, width = seen.layer.shape
     pairs, _, _, _, sheet_width = photos.shape
-    strip = photos.transpose(1, 2).reshape(pairs, 3, 3 * height, sheet_width).repeat(2, 1, 1, 1)
+    strip = photos.transpose(1, 2).reshape(pairs, 3, 3 * height, sheet_width)  # the sheets below each other
     layer = seen.layer.long()
     row = sheets[:, 0][layer] * height + torch.arange(height, device=layer.device)[:, None]
     grid = torch.stack([2 * seen.column / (sheet_width - 1) - 1, 2 * row / (3 * height - 1) - 1], -1)
-    image = F.grid_sample(strip, grid, padding_mode="border", align_corners=True)
+    image = torch.cat(
+        [F.grid_sample(strip, view, padding_mode="border", align_corners=True) for view in grid.chunk(2)]
+    )
     brightness = torch.gather(gain.repeat(2, 1), 1, layer.flatten(1)).view(views, 1, height, width)
     return image.clamp(0, 1) ** 2.2 * brightness
 
