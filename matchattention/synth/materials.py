@@ -8,7 +8,7 @@ would be different in the two views and teach the network that textures disagree
 from __future__ import annotations
 
 from matchattention.synth.dialect import any_lane, as_float, as_int, at, jit, tl
-from matchattention.synth.noise import band_limit, fractal, hash_cell
+from matchattention.synth.noise import band_limit, fractal, hash_cell, sine
 from matchattention.synth.shapes import fraction
 
 PATTERNS = ("mottled", "marble", "stripes", "checkers", "bricks", "camouflage", "text", "photo", "speckle",
@@ -69,7 +69,7 @@ def weights(pattern, x, y, z, u, v, coarse, footprint, amount, aspect, seed):
     third = 0.0 * x
     key = as_int(seed)
     if any_lane(pattern == MARBLE):
-        vein = 0.5 + 0.5 * tl.sin(6.2831853 * (x + 0.3 * y + (0.3 + 1.2 * amount) * coarse))
+        vein = 0.5 + 0.5 * sine(6.2831853 * (x + 0.3 * y + (0.3 + 1.2 * amount) * coarse))
         second = tl.where(pattern == MARBLE, vein * vein, second)
     if any_lane(pattern == STRIPES):
         is_bar = square_wave(v / aspect + 0.06 * amount * coarse, 0.2 + 0.6 * amount, footprint / aspect)
@@ -117,7 +117,7 @@ def weights(pattern, x, y, z, u, v, coarse, footprint, amount, aspect, seed):
         second = tl.where(pattern == SPECKLE, 0.3 + (spot - 0.3) * fade, second)
         third = tl.where(pattern == SPECKLE, rare * fade, third)
     if any_lane(pattern == WOOD):
-        ring = 0.5 + 0.5 * tl.sin(6.2831853 * (2.5 * coarse + 0.4 * y))
+        ring = 0.5 + 0.5 * sine(6.2831853 * (2.5 * coarse + 0.4 * y))
         second = tl.where(pattern == WOOD, 0.35 * ring + 0.5 * second, second)
     if any_lane(pattern == PLAID):
         a = square_wave(u, 0.25 + 0.4 * amount, footprint)

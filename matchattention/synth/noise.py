@@ -51,6 +51,15 @@ def value_noise(x, y, z):
 
 
 @jit
+def sine(x):
+    """A wave like sin(x), within 0.001 of it, from two parabolas: textures and terrain need no more."""
+    turns = x * 0.15915494
+    turns = turns - tl.floor(turns + 0.5)
+    wave = turns * (8.0 - 16.0 * tl.abs(turns))
+    return wave * (0.775 + 0.225 * tl.abs(wave))
+
+
+@jit
 def band_limit(footprint):
     """Weight of a pattern of period one seen through a pixel that covers `footprint` periods."""
     fade = tl.minimum(tl.maximum((0.75 - footprint) * 2.2, 0.0), 1.0)
@@ -75,7 +84,9 @@ def fractal(x, y, z, footprint, gain):
     amplitude = 1.0 + 0.0 * gain
     coarse = 0.0 * x
     fine = 0.0 * x
-    for octave in tl.static_range(7):
+    footprint = footprint + 0.0 * x
+    amplitude = amplitude + 0.0 * x
+    for octave in range(7):  # not unrolled: the kernel would grow sevenfold
         term = amplitude * band_limit(footprint) * value_noise(x, y, z)
         if octave < 3:
             coarse = coarse + term

@@ -11,7 +11,7 @@ The quadrics take their discriminant from cross products (Lagrange's identity) i
 from __future__ import annotations
 
 from matchattention.synth.dialect import as_int, jit, tl
-from matchattention.synth.noise import hash_cell
+from matchattention.synth.noise import hash_cell, sine
 
 MISS = tl.constexpr(1.0e30)
 NEAR = tl.constexpr(0.02)  # m; hits closer than this belong to an object the camera is inside of
@@ -74,8 +74,8 @@ def leaf_layer(x, y, seed, size):
     a = a - 0.3 * (hash_cell(i, j, seed + 1) - 0.5)
     b = b - 0.3 * (hash_cell(i, j, seed + 2) - 0.5)
     angle = 6.2831853 * h
-    c = tl.cos(angle)
-    s = tl.sin(angle)
+    c = sine(angle + 1.5707963)
+    s = sine(angle)
     along = (c * a + s * b) / size
     across = (c * b - s * a) / size
     # Two parabolas meeting in points at both ends.
@@ -123,8 +123,8 @@ def mask_keeps(mask, u, v, scale_u, scale_v, density):
         gap = (fraction(x) < 0.82) & (fraction(y) < 0.75)
         keep = keep & stroke & gap
     elif mask == BRANCHES:
-        bend = x + 0.35 * tl.sin(1.7 * y + 6.0 * density) + 0.12 * tl.sin(5.3 * y)
-        fork = x + 0.8 * y + 0.3 * tl.sin(2.9 * y)
+        bend = x + 0.35 * sine(1.7 * y + 6.0 * density) + 0.12 * sine(5.3 * y)
+        fork = x + 0.8 * y + 0.3 * sine(2.9 * y)
         keep = keep & ((fraction(bend) < 0.22 * density) | (fraction(0.7 * fork) < 0.12 * density))
     elif mask == GRASS:
         column = as_int(tl.floor(x))
@@ -258,10 +258,10 @@ def hit_torus(ox, oy, oz, dx, dy, dz, tube):
 @jit
 def terrain_height(x, y, rough, seed):
     """Height of a terrain over [-1, 1]², within about [-1, 1]: a few waves whose directions depend on the seed."""
-    h = 0.45 * tl.sin(2.1 * x + 1.3 * y + 6.1 * seed) * tl.cos(1.7 * y - 0.6 * x + 9.7 * seed)
-    h = h + 0.25 * tl.sin(5.2 * x - 3.9 * y + 21.0 * seed)
-    h = h + 0.16 * rough * tl.sin(9.1 * x + 8.3 * y + 2.0 * h + 33.0 * seed)
-    h = h + 0.10 * rough * tl.sin(17.0 * x - 19.0 * y + 3.0 * h + 5.0 * seed)
+    h = 0.45 * sine(2.1 * x + 1.3 * y + 6.1 * seed) * sine(1.7 * y - 0.6 * x + 9.7 * seed + 1.5707963)
+    h = h + 0.25 * sine(5.2 * x - 3.9 * y + 21.0 * seed)
+    h = h + 0.16 * rough * sine(9.1 * x + 8.3 * y + 2.0 * h + 33.0 * seed)
+    h = h + 0.10 * rough * sine(17.0 * x - 19.0 * y + 3.0 * h + 5.0 * seed)
     return h
 
 
