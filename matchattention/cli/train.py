@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--start", help="begin with these weights: a shipped model's name or a file")
     where.add_argument("--resume", type=Path, help="continue this run or export")
     where.add_argument("--fresh", action="store_true", help="begin anew even where a state is")
-    where.add_argument("--export", type=Path, help="also write what travels: parts of at most 15 MiB")
+    where.add_argument("--export", type=Path, help="also write what travels: parts of less than 16 MiB")
     where.add_argument("--cache", type=Path, default=Path("runs/cache"), help="compile caches (runs/cache)")
     where.add_argument("--load-cache", type=Path, help="folder of an export whose compile caches to use")
     how = parser.add_argument_group("how")

@@ -108,9 +108,7 @@ def _as_image(values: NDArray) -> Image:
     return np.clip(np.round(values), 0, 255).astype(np.uint8)
 
 
-def resize_and_crop(
-    pair: Pair, scale_x: float, scale_y: float, left: int, top: int, height: int, width: int
-) -> Pair:
+def resize_and_crop(pair: Pair, scale_x: float, scale_y: float, left: int, top: int, height: int, width: int) -> Pair:
     """The window of ``height`` x ``width`` px at (left, top) of the pair scaled by (scale_x, scale_y).
 
     Images are interpolated; ground truth takes the nearest pixel's value, because a mean across a depth

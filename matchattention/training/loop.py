@@ -62,7 +62,7 @@ class RunOptions:
     steps: int | None = None
     resume: Path | None = None
     export: Path | None = None
-    part_bytes: int = 15 << 20
+    part_bytes: int = 63 << 18
     cache: Path = Path("runs/cache")
     cache_bytes: int = 11 << 20
     fastest: Mode = "graph"
