@@ -40,7 +40,8 @@ def _backward(
     from matchattention.ops.triton_backward import MOST_KEYS, backward
 
     plain = torch.are_deterministic_algorithms_enabled() or rows * columns > MOST_KEYS
-    return (plain_backward if plain else backward)(grad_out, grad_weights, q, k, v, relative_position, (rows, columns), dot)
+    chosen = plain_backward if plain else backward
+    return chosen(grad_out, grad_weights, q, k, v, relative_position, (rows, columns), dot)
 
 
 for _device in ("CUDA", "CPU"):

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, var-annotated"
 """The operator's backward pass: weights are computed again, and nothing of the window's size is stored.
 
 Gradients of q and of the relative position belong to one query and are written once. Those of k and v are sums over

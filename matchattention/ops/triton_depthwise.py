@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, var-annotated"
 """Depthwise 3x3 convolution on channels-last tokens in Triton, forward and backward.
 
 A program walks down a strip of TILE_X columns and CB channels. Every row is loaded three times, shifted by one column,

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, var-annotated"
 """The operator's forward pass in one kernel: keys, CAS weights and values of a tile, nothing written in between."""
 
 from __future__ import annotations

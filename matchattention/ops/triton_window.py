@@ -1,3 +1,4 @@
+# mypy: disable-error-code="assignment, var-annotated"
 """The parts that the forward and backward kernels share: a tile's windows, its scores, its CAS weights.
 
 Shapes inside a kernel: T queries of a tile, G heads of a group, C channels of a head (padded to powers of two).
