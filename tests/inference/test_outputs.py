@@ -1,0 +1,64 @@
+"""A folder of results appears whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matchattention.errors import InputError
+from matchattention.inference.outputs import RECORD, is_done, require_writable, whole_folder
+
+
+def tree(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_a_new_folder_appears_whole(tmp_path) -> None:
+    with whole_folder(tmp_path / "a" / "b") as stage:
+        (stage / "one.txt").write_text("1")
+        assert not (tmp_path / "a" / "b").exists()
+    assert tree(tmp_path) == {"a/b/one.txt": "1"}
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o055  # readable by others, unlike a private temporary folder
+
+
+def test_an_existing_folder_keeps_its_other_files(tmp_path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "one.txt").write_text("old")
+    with whole_folder(tmp_path) as stage:
+        (stage / "one.txt").write_text("new")
+    assert tree(tmp_path) == {"mine.txt": "mine", "one.txt": "new"}
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_failure_leaves_everything_as_it_was(tmp_path, error: type[BaseException]) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "one.txt").write_text("old")
+
+    def fail_half_way(folder: Path) -> None:
+        with whole_folder(folder) as stage:
+            (stage / "one.txt").write_text("half")
+            raise error
+
+    for folder in (tmp_path / "old", tmp_path / "new" / "deep"):
+        with pytest.raises(error):
+            fail_half_way(folder)
+    assert tree(tmp_path) == {"old/one.txt": "old"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+def test_a_record_decides_what_is_done(tmp_path) -> None:
+    assert not is_done(tmp_path, {"model": "rt"})
+    (tmp_path / RECORD).write_text('{"model": "rt"}')
+    assert is_done(tmp_path, {"model": "rt"})
+    assert not is_done(tmp_path, {"model": "xl"})
+    (tmp_path / RECORD).write_text('{"model"')
+    assert not is_done(tmp_path, {"model": "rt"})
+
+
+def test_a_relative_folder_that_does_not_exist_is_fine(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    require_writable(Path("new/deeper"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        require_writable(Path("file/deeper"))
