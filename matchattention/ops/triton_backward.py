@@ -86,7 +86,7 @@ def sign(value):
 
 
 @triton.jit
-def backward_kernel(
+def match_attention_backward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, grad_out_pointer, grad_weights_pointer,
     grad_q_pointer, grad_k_pointer, grad_v_pointer, grad_r_pointer,
     height, width, tiles_x, tiles_y, groups, gamma,
@@ -228,7 +228,7 @@ def backward(
     cut = tiling(q, v, window, ELEMENTS_PER_THREAD if window[0] == 1 else ELEMENTS_PER_THREAD // 2)
     per_head = relative_position.shape[3] > 1
     grad_r = relative_position.new_empty((*q.shape[:3], q.shape[3] if per_head else cut.groups, 2))
-    backward_kernel[(cut.programs,)](
+    match_attention_backward_kernel[(cut.programs,)](
         q, k, v, relative_position, grad_out.contiguous(),
         grad_out if grad_weights is None else grad_weights.contiguous(), grad_q, grad_k, grad_v, grad_r,
         HAS_GRAD_WEIGHTS=grad_weights is not None, GRAD_RUN=run_of(grad_k), GRAD_V_RUN=run_of(grad_v),

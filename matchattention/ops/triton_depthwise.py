@@ -66,7 +66,7 @@ def load_taps(weight_pointer, channel, exists, W_CHANNEL: tl.constexpr, W_TAP: t
 
 
 @triton.jit
-def forward_kernel(
+def depthwise_forward_kernel(
     x_pointer, weight_pointer, bias_pointer, value_pointer, grad_pointer, out_pointer, grad_value_pointer,
     height, width, tiles_x, tiles_y,
     X_BATCH, X_ROW, VALUE_BATCH, VALUE_ROW, GRAD_VALUE_BATCH, GRAD_VALUE_ROW,
@@ -129,7 +129,7 @@ def forward_kernel(
 
 
 @triton.jit
-def backward_kernel(
+def depthwise_backward_kernel(
     grad_pointer, x_pointer, weight_pointer, grad_x_pointer, partial_pointer,
     height, width, tiles_x, tiles_y, images,
     X_BATCH, X_ROW, GRAD_X_BATCH, GRAD_X_ROW,
@@ -280,7 +280,7 @@ def _launch(
     weight = taps_in_order(weight)
     value = x if value is None else value
     grad_value = x if grad_value is None else grad_value
-    forward_kernel[(x.shape[0] * strips.programs_per_image,)](
+    depthwise_forward_kernel[(x.shape[0] * strips.programs_per_image,)](
         x, weight, x if bias is None else bias, value, x if grad is None else grad, out, grad_value,
         height=x.shape[1], width=x.shape[2], CHANNELS=x.shape[3], HAS_BIAS=bias is not None, MODE=mode.value,
         num_warps=4, **strides("X", x), **strides("VALUE", value), **strides("GRAD_VALUE", grad_value),
@@ -298,7 +298,7 @@ def convolve_backward(grad: Tensor, x: Tensor, weight: Tensor, grad_x: Tensor) -
     # About 2048 programs fill any GPU; more would only make more partial sums.
     steps = max(1, min(x.shape[0], 2048 // strips.programs_per_image))
     partial = x.new_empty((steps * strips.tiles_y * strips.tiles_x, 10, channels), dtype=torch.float32)
-    backward_kernel[(steps * strips.programs_per_image,)](
+    depthwise_backward_kernel[(steps * strips.programs_per_image,)](
         grad, x, weight, grad_x, partial,
         height=x.shape[1], width=x.shape[2], images=x.shape[0], CHANNELS=channels,
         num_warps=4, **strides("X", x), **strides("GRAD_X", grad_x), **strips.arguments(), **weight_strides(weight),

@@ -25,7 +25,7 @@ from matchattention.ops.triton_window import (
 
 
 @triton.jit
-def forward_kernel(
+def match_attention_forward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, out_pointer, weights_pointer,
     height, width, tiles_x, tiles_y, groups, gamma,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
@@ -117,7 +117,7 @@ def forward(
         return out, weights
     q, k, v = readable(q), readable(k), readable(v)
     cut = tiling(q, v, window)
-    forward_kernel[(cut.programs,)](
+    match_attention_forward_kernel[(cut.programs,)](
         q, k, v, relative_position, out, weights,
         NEED_WEIGHTS=need_weights, **call_arguments(q, k, v, relative_position, window, dot, cut),
     )

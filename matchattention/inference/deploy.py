@@ -1,0 +1,173 @@
+"""The fastest way to run a network again and again on images of one size.
+
+```python
+match = compile_for_inference(matchattention.load("rt"), (512, 1024))
+field = match(left, right)        # (2, H, W, 2) px: both views, from uint8 images on the GPU
+```
+
+On a GPU: fp16 weights, channels-last, every small operation fused by torch.compile, and all launches of a pass replayed
+as one CUDA graph. On a CPU: fp32, channels-last, optionally compiled. Shapes are fixed; `InferencePlans` keeps one plan
+a shape.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from matchattention.errors import InputError
+from matchattention.inference.frozen import freeze
+from matchattention.inference.precision import choose_device, choose_precision
+from matchattention.models.network import MatchNetwork
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["eager", "compile", "capture", "graph"]
+MODES: tuple[Mode, ...] = ("eager", "compile", "capture", "graph")
+WARM_UPS = 3
+
+
+class InferencePlan:
+    """One network, one shape, ready to run.
+
+    Args:
+        network: from `freeze`.
+        shape: (H, W) px.
+        batch: pairs at once.
+        mode: "eager"; "compile" (inductor); "capture" (a CUDA graph of eager kernels: no minutes of compiling);
+            "graph" (a CUDA graph of compiled ones).
+
+    Attributes:
+        mode: how it runs.
+        static_images: the two (B, 3, H, W) uint8 buffers a CUDA graph reads; write there to save a copy.
+    """
+
+    def __init__(self, network: MatchNetwork, shape: tuple[int, int], batch: int = 1, mode: Mode = "eager") -> None:
+        self.network = network
+        self.shape = shape
+        self.mode = mode
+        self.device = next(network.parameters()).device
+        if self.device.type != "cuda" and mode in ("capture", "graph"):
+            raise InputError(f"A CUDA graph needs a GPU: mode '{mode}' cannot run on {self.device}.")
+        self._run = self._field
+        if mode in ("compile", "graph"):
+            self._run = torch.compile(self._field, fullgraph=True, dynamic=False)
+        self.static_images = tuple(
+            torch.zeros(batch, 3, *shape, dtype=torch.uint8, device=self.device) for _ in range(2)
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: Tensor | None = None
+        if mode in ("capture", "graph"):
+            self._capture()
+
+    def _field(self, image0: Tensor, image1: Tensor) -> Tensor:
+        return self.network(image0.float(), image1.float()).field
+
+    @torch.inference_mode()
+    def _capture(self) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self._run(*self.static_images)
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = self._run(*self.static_images)
+
+    def replay(self) -> Tensor:
+        """Run on whatever `static_images` hold; the result is overwritten by the next call."""
+        assert self._graph is not None
+        assert self._result is not None
+        self._graph.replay()
+        return self._result
+
+    @torch.inference_mode()
+    def __call__(self, image0: Tensor, image1: Tensor) -> Tensor:
+        """Match a pair.
+
+        Args:
+            image0: (B, 3, H, W) uint8, or float in [0, 255].
+            image1: the same for the other view.
+
+        Returns:
+            (2B, H, W, 2) fp32 px: offsets of the first view's pixels, then of the second's. With a CUDA graph it is
+            overwritten by the next call.
+        """
+        for image, expected in zip((image0, image1), self.static_images):
+            if image.shape != expected.shape:
+                raise InputError(f"This plan is for images {tuple(expected.shape)}; got {tuple(image.shape)}.")
+        if self._graph is None:
+            return self._run(image0.to(self.device), image1.to(self.device))
+        for buffer, image in zip(self.static_images, (image0, image1)):
+            buffer.copy_(image, non_blocking=True)
+        return self.replay()
+
+
+def compile_for_inference(
+    model: MatchNetwork,
+    shape: tuple[int, int],
+    device: str | torch.device = "auto",
+    precision: str = "auto",
+    mode: Mode | Literal["auto"] = "auto",
+    batch: int = 1,
+) -> InferencePlan:
+    """Make a network as fast as this machine runs it, for one image size.
+
+    Args:
+        model: any `MatchNetwork`; it is copied.
+        shape: (H, W) px of the images.
+        device: "auto", "cpu", "cuda", …
+        precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16", "bf16". Positions are fp32 always.
+        mode: see `InferencePlan`; "auto" is "graph" on a GPU and "eager" on a CPU. If compiling fails, "auto" steps down
+            and says so.
+        batch: pairs at once.
+    """
+    place = choose_device(device)
+    network = freeze(model, place, choose_precision(precision, place))
+    if mode != "auto":
+        return InferencePlan(network, shape, batch, mode)
+    for attempt in ("graph", "capture") if place.type == "cuda" else ():
+        try:
+            return InferencePlan(network, shape, batch, attempt)  # type: ignore[arg-type]
+        except Exception as error:
+            reason = str(error).split("\n")[0][:300]
+            logger.warning("mode '%s' failed, going on with a slower one: %s", attempt, reason)
+    return InferencePlan(network, shape, batch, "eager")
+
+
+class InferencePlans:
+    """Plans of one network for the shapes it has met, oldest dropped first.
+
+    Args:
+        model: any `MatchNetwork`.
+        device, precision, mode: as in `compile_for_inference`.
+        most: plans kept; each holds the memory of one pass.
+    """
+
+    def __init__(
+        self,
+        model: MatchNetwork,
+        device: str | torch.device = "auto",
+        precision: str = "auto",
+        mode: Mode | Literal["auto"] = "auto",
+        most: int = 4,
+    ) -> None:
+        self.model = model
+        self.options = (device, precision, mode)
+        self.most = most
+        self._plans: dict[tuple[int, ...], InferencePlan] = {}
+
+    def __call__(self, image0: Tensor, image1: Tensor) -> Tensor:
+        """`InferencePlan.__call__` with the plan of the images' shape."""
+        key = tuple(image0.shape)
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            plan = compile_for_inference(self.model, (key[2], key[3]), *self.options, batch=key[0])
+        self._plans[key] = plan
+        while len(self._plans) > self.most:
+            del self._plans[next(iter(self._plans))]
+        return plan(image0, image1)
