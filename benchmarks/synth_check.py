@@ -40,8 +40,8 @@ def parity(device: torch.device) -> dict[str, float]:
     twin_depth, twin_hit = cast_torch.cast(on_host.tables, on_host.cameras, size, offsets.cpu())
     same = hit.cpu() == twin_hit
     relative = ((depth.cpu() - twin_depth).abs() / twin_depth)[same]
-    image = shade_triton.shade(on_device.shading, on_device.tables.rays, on_device.cameras, offsets, depth, hit)
-    twin = shade_torch.shade(on_host.shading, on_host.tables.rays, on_host.cameras, offsets.cpu(), depth.cpu(), hit.cpu())
+    image = shade_triton.shade(on_device.shading, on_device.tables, on_device.cameras, offsets, depth, hit)
+    twin = shade_torch.shade(on_host.shading, on_host.tables, on_host.cameras, offsets.cpu(), depth.cpu(), hit.cpu())
     difference = (image.cpu() - twin).abs() / (0.01 + twin.abs())
     return {"same_hit": same.float().mean().item(), "depth_max_relative": relative.max().item(),
             "colour_mean_relative": difference.mean().item(), "colour_p999_relative": _quantile(difference, 0.999)}
@@ -95,7 +95,7 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
     baseline = timed("probe", lambda: rendering.choose_baseline(scene, config, size))
     ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, baseline, config, photos))
     depth, hit = timed("cast", lambda: cast_triton.cast(ready.tables, ready.cameras, size, offsets))
-    timed("shade", lambda: shade_triton.shade(ready.shading, ready.tables.rays, ready.cameras, offsets, depth, hit))
+    timed("shade", lambda: shade_triton.shade(ready.shading, ready.tables, ready.cameras, offsets, depth, hit))
     timed("render_all", lambda: rendering.render(scene, config, size, photos))
     return result
 

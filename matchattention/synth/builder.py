@@ -37,7 +37,7 @@ class Primitives(NamedTuple):
         shape: (B, N, 4) shape parameters.
         material: (B, N) int64 index into the scene's palette.
         group: (B, N) fp32 number of the rigid group.
-        counts: (B, 6) int32.
+        counts: (B, 7) int32.
         slots: first slot of each kind, then N.
     """
 
@@ -230,7 +230,7 @@ class Builder:
             centre = torch.cat([part.frame.origin for part in parts], 1) + scale * (local[..., None, :] @ rotation)[..., 0, :]
             axes = torch.cat([part.axes for part in parts], 1) @ rotation
             half = torch.cat([part.half for part in parts], 1) * scale
-            if kind == "card":
+            if kind in ("card", "pane"):
                 half[..., 2] = CARD_THICKNESS
             shape = torch.stack([torch.cat([part.shape[k] for part in parts], 1) for k in range(4)], -1)
             material = torch.cat([part.material.float() for part in parts], 1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from matchattention.synth import shapes
 from matchattention.synth.dialect import as_torch
-from matchattention.synth.tables import MISS, RayTables
+from matchattention.synth.tables import MISS, SOLIDS, RayTables
 
 _INTERSECT = tuple(as_torch(f) for f in (shapes.hit_card, shapes.hit_box, shapes.hit_ellipsoid, shapes.hit_frustum,
                                          shapes.hit_torus, shapes.hit_terrain))
@@ -72,7 +72,7 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
                 x = x + shift[b, v][None]
             dx = ((x - cx) / focal).expand(samples, height, width)
             dy = ((y_pixel[:, None] + offsets[:, 1:, None] - cy) / focal).expand(samples, height, width)
-            for kind, count in enumerate(counts[b]):
+            for kind, count in enumerate(counts[b][:len(SOLIDS)]):
                 for i in range(tables.slots[kind], tables.slots[kind] + count):
                     low_x, high_x, low_y, high_y = bounds[b][v][i]
                     top, bottom = _pixels(low_y, high_y, focal, cy, height)
@@ -85,6 +85,25 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
                     closer = t < best
                     best.copy_(torch.where(closer, t, best))
                     which.masked_fill_(closer, i)
+    return depth, hit
+
+
+def cast_anywhere(tables: RayTables, scene: int, view: int, start: tuple[Tensor, Tensor, Tensor],
+                  direction: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """First hits of single rays of one view: parameter and int64 slot, -1 for none.
+
+    Args:
+        start: x, y, z of the origins in camera space, m, (n,) each.
+        direction: x, y, z of unit directions, (n,) each.
+    """
+    depth = torch.full_like(start[0], MISS)
+    hit = torch.full_like(depth, -1, dtype=torch.int64)
+    for kind, count in enumerate(tables.counts[scene].tolist()[:len(SOLIDS)]):
+        first = tables.slots[kind]
+        for i, row in enumerate(tables.rays[scene, view, first:first + count].tolist(), first):
+            t = intersect(kind, row, *direction, start)
+            hit = torch.where(t < depth, i, hit)
+            depth = torch.minimum(t, depth)
     return depth, hit
 
 

@@ -22,20 +22,109 @@ TILE_WIDTH = 16
 
 
 @jit
-def overlaps(bounds, index, left, right, top, bottom):
+def worth_a_look(bounds, index, left, right, top, bottom, CULL: tl.constexpr):
     """Whether a primitive's bounds meet the tile's: a scalar, so the whole tile skips it together."""
-    p = bounds + index * 4
-    return (tl.load(p) < right) & (tl.load(p + 1) > left) & (tl.load(p + 2) < bottom) & (tl.load(p + 3) > top)
+    look = index >= 0
+    if CULL:
+        p = bounds + index * 4
+        look = (tl.load(p) < right) & (tl.load(p + 1) > left) & (tl.load(p + 2) < bottom) & (tl.load(p + 3) > top)
+    return look
 
 
 @jit
-def to_object(p, dx, dy):
-    """Camera ray (dx, dy, 1) in a primitive's object space."""
-    ux = tl.load(p) * dx + tl.load(p + 1) * dy + tl.load(p + 2)
-    uy = tl.load(p + 3) * dx + tl.load(p + 4) * dy + tl.load(p + 5)
-    uz = tl.load(p + 6) * dx + tl.load(p + 7) * dy + tl.load(p + 8)
-    zero = 0.0 * dx
-    return tl.load(p + 9) + zero, tl.load(p + 10) + zero, tl.load(p + 11) + zero, ux, uy, uz
+def to_object(p, ox, oy, oz, dx, dy, dz):
+    """A camera-space ray in a primitive's object space; `p` points at its row."""
+    a = tl.load(p)
+    b = tl.load(p + 1)
+    c = tl.load(p + 2)
+    ux = a * dx + b * dy + c * dz
+    ax = a * ox + b * oy + c * oz + tl.load(p + 9)
+    a = tl.load(p + 3)
+    b = tl.load(p + 4)
+    c = tl.load(p + 5)
+    uy = a * dx + b * dy + c * dz
+    ay = a * ox + b * oy + c * oz + tl.load(p + 10)
+    a = tl.load(p + 6)
+    b = tl.load(p + 7)
+    c = tl.load(p + 8)
+    uz = a * dx + b * dy + c * dz
+    az = a * ox + b * oy + c * oz + tl.load(p + 11)
+    return ax, ay, az, ux, uy, uz
+
+
+@jit
+def nearest(rays, bounds, counts, ox, oy, oz, dx, dy, dz, left, right, top, bottom, CULL: tl.constexpr,
+            F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr, F5: tl.constexpr):
+    """First hit of a block of rays with one scene's solids: parameter and slot.
+
+    Args:
+        rays: the view's table.
+        bounds: the view's bounds, compared with the block's (`left` ... `bottom`, ratios to z) where CULL.
+        counts: solids of each kind.
+        ox: origins in camera space (also oy, oz); dx, dy, dz directions.
+        F0: first slot of each kind (to F5).
+    """
+    best = 0.0 * dx + MISS
+    which = (0.0 * dx).to(tl.int32) - 1
+    i = F0 + 0 * tl.load(counts)
+    end = i + tl.load(counts)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            p = rays + i * 16
+            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+            t = hit_card(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    i = F1 + 0 * end
+    end = i + tl.load(counts + 1)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            ax, ay, az, ux, uy, uz = to_object(rays + i * 16, ox, oy, oz, dx, dy, dz)
+            t = hit_box(ax, ay, az, ux, uy, uz)
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    i = F2 + 0 * end
+    end = i + tl.load(counts + 2)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            ax, ay, az, ux, uy, uz = to_object(rays + i * 16, ox, oy, oz, dx, dy, dz)
+            t = hit_ellipsoid(ax, ay, az, ux, uy, uz)
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    i = F3 + 0 * end
+    end = i + tl.load(counts + 3)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            p = rays + i * 16
+            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+            t = hit_frustum(ax, ay, az, ux, uy, uz, tl.load(p + 12))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    i = F4 + 0 * end
+    end = i + tl.load(counts + 4)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            p = rays + i * 16
+            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+            t = hit_torus(ax, ay, az, ux, uy, uz, tl.load(p + 12))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    i = F5 + 0 * end
+    end = i + tl.load(counts + 5)
+    while i < end:
+        if worth_a_look(bounds, i, left, right, top, bottom, CULL):
+            p = rays + i * 16
+            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+            t = hit_terrain(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        i += 1
+    return best, which
 
 
 @jit
@@ -43,6 +132,7 @@ def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, heigh
                 F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr,
                 F5: tl.constexpr, SAMPLES: tl.constexpr, SHIFTED: tl.constexpr,
                 TILE_H: tl.constexpr, TILE_W: tl.constexpr):
+    """Cast every sample of one tile of one view; grid (tiles, B * V)."""
     view = tl.program_id(1)
     scene = view // views
     tiles_x = tl.cdiv(width, TILE_W)
@@ -62,73 +152,8 @@ def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, heigh
         x += tl.load(shift + (view * height + row) * width + column, mask=inside, other=0.0)
     dx = (x - cx) / focal
     dy = (y - cy) / focal
-    left = tl.min(dx)
-    right = tl.max(dx)
-    top = tl.min(dy)
-    bottom = tl.max(dy)
-    best = tl.full([SAMPLES * TILE_H * TILE_W], MISS, tl.float32)
-    which = tl.full([SAMPLES * TILE_H * TILE_W], -1, tl.int32)
-    rays += view * total * 16
-    bounds += view * total * 4
-    counts += scene * 6
-    i = F0 + 0 * scene
-    end = i + tl.load(counts)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            p = rays + i * 16
-            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
-            t = hit_card(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
-    i = F1 + 0 * scene
-    end = i + tl.load(counts + 1)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
-            t = hit_box(ox, oy, oz, ux, uy, uz)
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
-    i = F2 + 0 * scene
-    end = i + tl.load(counts + 2)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            ox, oy, oz, ux, uy, uz = to_object(rays + i * 16, dx, dy)
-            t = hit_ellipsoid(ox, oy, oz, ux, uy, uz)
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
-    i = F3 + 0 * scene
-    end = i + tl.load(counts + 3)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            p = rays + i * 16
-            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
-            t = hit_frustum(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
-    i = F4 + 0 * scene
-    end = i + tl.load(counts + 4)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            p = rays + i * 16
-            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
-            t = hit_torus(ox, oy, oz, ux, uy, uz, tl.load(p + 12))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
-    i = F5 + 0 * scene
-    end = i + tl.load(counts + 5)
-    while i < end:
-        if overlaps(bounds, i, left, right, top, bottom):
-            p = rays + i * 16
-            ox, oy, oz, ux, uy, uz = to_object(p, dx, dy)
-            t = hit_terrain(ox, oy, oz, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        i += 1
+    best, which = nearest(rays + view * total * 16, bounds + view * total * 4, counts + scene * 7, 0.0, 0.0, 0.0, dx, dy, 1.0,
+                          tl.min(dx), tl.max(dx), tl.min(dy), tl.max(dy), True, F0, F1, F2, F3, F4, F5)
     place = ((view * SAMPLES + sample) * height + row) * width + column
     tl.store(depth + place, best, mask=inside)
     tl.store(hit + place, which, mask=inside)

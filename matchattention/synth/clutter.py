@@ -101,3 +101,13 @@ def hanging(builder: Builder, dice: Dice, camera: Camera, near: float, far: floa
                   objects.p.BARK, objects.BRANCHES)
 
 
+
+
+def panes(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float) -> None:
+    """One or two sheets of glass that the scene is seen through."""
+    n = 2
+    origin, depth = camera.scatter(dice, near, far, n, margin=0.5)
+    half = torch.stack((depth * dice.uniform(0.1, 0.7, n), depth * dice.uniform(0.1, 0.7, n), torch.ones_like(depth)), -1)
+    turn = yaw_rotation(dice.normal(0.0, 0.6, n)) @ pitch_rotation(dice.normal(0.0, 0.2, n))
+    builder.add("pane", builder.frame(origin), torch.zeros(3, device=builder.device), half, turn @ camera.rotation[:, None],
+                material=objects.p.PANE, active=present(dice, n, 0.3, 1.0, probability))

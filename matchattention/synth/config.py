@@ -43,8 +43,10 @@ class SceneConfig:
     """Share of materials that take a photo when a bank is given."""
     specular: bool = True
     """Highlights and environment reflections."""
-    mirrors: float = 0.08
+    mirrors: float = 0.06
     """Share of materials that mirror the scene (one bounce)."""
+    panes: float = 0.1
+    """Probability of sheets of glass in front of the scene."""
     shadows: bool = True
     """Shadows of the key light."""
     haze: bool = True
@@ -58,7 +60,7 @@ class SceneConfig:
     shadow_size: int = 384
     """Width of the key light's depth map, px."""
     capacity: dict[str, int] = field(default_factory=lambda: {
-        "card": 128, "box": 128, "ellipsoid": 48, "frustum": 128, "torus": 8, "terrain": 1})
+        "card": 128, "box": 128, "ellipsoid": 48, "frustum": 128, "torus": 8, "terrain": 1, "pane": 2})
     """Most primitives of each kind."""
     sensor: str = "default"
     """Preset of the sensor model, see `sensor_config`."""

@@ -142,7 +142,9 @@ def _pillars(builder: Builder, dice: Dice, wide: Tensor, deep: Tensor, high: Ten
 
 
 def _thin(builder: Builder, dice: Dice, camera: Camera, config: SceneConfig, near: float, far: float) -> None:
-    """Cut-outs, foliage and wires in front of the camera."""
+    """Cut-outs, foliage, wires and glass in front of the camera."""
+    if config.panes > 0:
+        clutter.panes(builder, dice, camera, near, 0.4 * far, config.panes)
     if config.cards:
         clutter.cards(builder, dice, camera, near, far, 0.6, 14)
     if config.plants:

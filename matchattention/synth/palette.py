@@ -9,8 +9,8 @@ from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice
 from matchattention.synth.materials import COLUMNS, PATTERNS
 
-FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE = range(9)
-GENERIC = 9  # first of the free materials
+FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE, PANE = range(10)
+GENERIC = 10  # first of the free materials
 SIZE = 32
 
 _PATTERN_WEIGHTS = {"mottled": 3.0, "marble": 0.8, "stripes": 1.0, "checkers": 0.5, "bricks": 0.8, "camouflage": 1.0,
@@ -68,6 +68,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     contrast = torch.where(plain, dice.log_uniform(0.01, 0.12, n), dice.uniform(0.35, 1.0, n))
     second = first + contrast[..., None] * (second - first)
     third = first + contrast[..., None] * (third - first)
+    shiny = dice.chance(config.mirrors, n)
     glossy = dice.chance(0.35 if config.specular else 0.0, n)
     lamp = dice.chance(0.03 if config.emission else 0.0, n)
     _set(table, slice(None), pattern=pattern.float(), frequency=pixels_per_metre[:, None] / period,
@@ -76,6 +77,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
          dirt=torch.where(plain, 0.02, 1.0) * dice.log_uniform(0.02, 0.35, n),
          specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0), exponent=dice.uniform(2.0, 9.0, n),
          environment=torch.where(glossy, dice.uniform(0.2, 1.0, n), 0.0),
+         mirror=torch.where(shiny, dice.uniform(0.15, 0.9, n), 0.0),
          emission=torch.where(lamp, dice.uniform(0.5, 3.0, n), 0.0),
          photo=dice.integer(0, max(photos, 1), n).float(), tint=0.35 * dice.unit(n))
     for k, colour in enumerate((first, second, third)):
@@ -86,7 +88,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
          frequency=pixels_per_metre / dice.log_uniform(6.0, 40.0))
     _paint(table, FOLIAGE, leaf, leaf * dice.log_uniform(0.3, 0.9)[:, None], leaf)
     bark = colours(dice, brightness=0.12, spread=0.5, vivid=0.4)
-    _set(table, BARK, pattern=float(PATTERNS.index("wood")), specular=0.0, emission=0.0, environment=0.0)
+    _set(table, BARK, mirror=0.0, pattern=float(PATTERNS.index("wood")), specular=0.0, emission=0.0, environment=0.0)
     _paint(table, BARK, bark, bark * dice.uniform(0.3, 0.8)[:, None], bark * 0.5)
     metal = colours(dice, brightness=0.2, spread=0.9, vivid=0.3)
     _set(table, METAL, pattern=0.0, detail=0.05, dirt=0.1, emission=0.0)
@@ -95,15 +97,18 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     _set(table, GLASS, pattern=0.0, detail=0.02, dirt=0.02, environment=1.0 if config.specular else 0.0, emission=0.0,
          specular=0.5 if config.specular else 0.0, exponent=9.0)
     _paint(table, GLASS, dark, dark * 1.2, dark)
+    _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
+    _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
     plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
         table[:, slot, 6:9] = plaster[:, k]
-        _set(table, slot, emission=0.0)
+        # A whole mirrored wall is a second scene; polished floors are common, and they mirror little.
+        _set(table, slot, emission=0.0, mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3))
     if outdoor:
         road = colours(dice, brightness=0.13, spread=0.35, vivid=0.15)
         road = torch.where(dice.chance(0.25)[:, None], leaf, road)
         pictured = dice.chance(0.4 if photos else 0.0)
-        _set(table, FLOOR, pattern=pictured * float(PATTERNS.index("photo")), gain=dice.uniform(0.6, 0.9),
+        _set(table, FLOOR, mirror=0.0, pattern=pictured * float(PATTERNS.index("photo")), gain=dice.uniform(0.6, 0.9),
              detail=dice.log_uniform(0.2, 1.5), specular=0.0, environment=0.0,
              frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)), tint=0.6)
         _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)

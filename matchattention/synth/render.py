@@ -70,10 +70,10 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
     return backend.cast(tables, cameras, size, offsets, shift)
 
 
-def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
     """Colours on whatever device the tables are; see `shade_torch.shade`."""
-    backend = shade_triton if _use_triton(rays.device) else shade_torch
-    return backend.shade(tables, rays, cameras, offsets, depth, hit)
+    backend = shade_triton if _use_triton(depth.device) else shade_torch
+    return backend.shade(tables, solids, cameras, offsets, depth, hit)
 
 
 def look(scene: Scene, rotation: Tensor, position: Tensor) -> RayTables:
@@ -135,7 +135,7 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Pho
     tables, cameras, shading = prepare(scene, baseline, config, photos)
     offsets = sample_offsets(config.samples, scene.lens.device)
     depth, hit = cast(tables, cameras, size, offsets)
-    image = shade(shading, tables.rays, cameras, offsets, depth, hit)
+    image = shade(shading, tables, cameras, offsets, depth, hit)
     centre, slot = depth[:, :, 0], hit[:, :, 0]
     scale = (scene.lens[:, 0] * baseline)[:, None, None, None]
     disparity = torch.where(centre < 0.5 * MISS, scale / centre, 0.0)

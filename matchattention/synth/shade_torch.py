@@ -6,18 +6,22 @@ import torch
 from torch import Tensor
 
 from matchattention.synth import shading
+from matchattention.synth.cast_torch import cast_anywhere
 from matchattention.synth.dialect import as_torch
-from matchattention.synth.tables import ShadeTables
+from matchattention.synth.materials import COLUMNS
+from matchattention.synth.tables import KINDS, MISS, RayTables, ShadeTables
 
 _shade = as_torch(shading.shade)
+_through_pane = as_torch(shading.through_pane)
+MIRROR = COLUMNS.index("mirror")
 
 
-def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
     """Colours of all pixels, averaged over their samples.
 
     Args:
         tables: surfaces, materials, light.
-        rays: (B, V, N, 16) the caster's table.
+        solids: the caster's tables; mirrors cast again.
         cameras: (B, V, 3) px: focal length and principal point.
         offsets: (S, 2) px sample positions.
         depth: (B, V, S, H, W) m from the caster.
@@ -30,28 +34,62 @@ def shade(tables: ShadeTables, rays: Tensor, cameras: Tensor, offsets: Tensor, d
     image = torch.empty((batch, views, 3, height, width), device=depth.device)
     x_pixel = torch.arange(width, dtype=torch.float32, device=depth.device).expand(height, width).reshape(-1)
     y_pixel = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None].expand(height, width).reshape(-1)
-    size, photos = tables.shadow.shape[-1], tables.photos
     for b in range(batch):
         for v in range(views):
             focal, cx, cy = cameras[b, v].tolist()
-            ambience = tables.ambience[b, v].tolist()
             total = torch.zeros((3, height * width), device=depth.device)
             for s in range(samples):
-                slot = hit[b, v, s].reshape(-1).long()
-                missed = slot < 0
-                slot = slot.clamp(min=0)
                 dx = (x_pixel + offsets[s, 0] - cx) / focal
                 dy = (y_pixel + offsets[s, 1] - cy) / focal
-                colour = _shade(_columns(rays[b, v], slot), tables.kinds[slot], _columns(tables.surface[b], slot),
-                                _columns(tables.material[b], slot), ambience, tables.shadow[b].reshape(-1),
-                                depth[b, v, s].reshape(-1), missed, dx, dy, focal, photos.texels,
-                                photos.starts, size, photos.size, photos.levels)
-                total += torch.stack(colour)
+                total += _one_sample(tables, solids, b, v, focal, dx, dy, depth[b, v, s].reshape(-1), hit[b, v, s].reshape(-1))
             image[b, v] = (total / samples).reshape(3, height, width)
     return image
 
 
-class _columns:
+def _one_sample(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: float, dx: Tensor, dy: Tensor, depth: Tensor,
+                hit: Tensor) -> Tensor:
+    """(3, n) radiance along camera rays (dx, dy, 1) that hit `hit` at `depth`."""
+    missed = hit < 0
+    t = torch.where(missed, 1.0, depth)
+    length = (dx * dx + dy * dy + 1.0).sqrt()
+    point = (t * dx, t * dy, t)
+    direction = (dx / length, dy / length, 1.0 / length)
+    colour, normal = _surface(tables, solids, b, v, focal, point, direction, t * length, missed, hit)
+    mirror = torch.where(missed, 0.0, tables.material[b, hit.clamp(min=0).long(), MIRROR])
+    lanes = mirror.nonzero().flatten()
+    if len(lanes):
+        colour = colour * (1.0 - mirror)
+        p, d, n = ([c[lanes] for c in vector] for vector in (point, direction, normal))
+        fold = -2.0 * (d[0] * n[0] + d[1] * n[1] + d[2] * n[2])
+        away = tuple(c + fold * m for c, m in zip(d, n))
+        further, struck = cast_anywhere(solids, b, v, (p[0], p[1], p[2]), away)
+        lost = struck < 0
+        further = torch.where(lost, 1.0, further)
+        there = tuple(c + further * a for c, a in zip(p, away))
+        reflected, _ = _surface(tables, solids, b, v, focal, there, away, (t * length)[lanes] + further, lost, struck)
+        colour[:, lanes] += mirror[lanes] * reflected
+    pane = KINDS.index("pane")
+    red, green, blue = colour
+    for slot in range(solids.slots[pane], solids.slots[pane] + int(solids.counts[b, pane])):
+        red, green, blue = _through_pane(solids.rays[b, v, slot].tolist(), tables.material[b, slot].tolist(),
+                                         tables.ambience[b, v].tolist(), red, green, blue, torch.where(missed, MISS, depth), dx, dy)
+    return torch.stack((red, green, blue))
+
+
+def _surface(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: float, point: tuple[Tensor, ...],
+             direction: tuple[Tensor, ...], travelled: Tensor, missed: Tensor, hit: Tensor) -> tuple[Tensor, Tensor]:
+    """(3, n) radiance and (3, n) normals of points on the primitives `hit`."""
+    slot = hit.clamp(min=0).long()
+    photos = tables.photos
+    *colour, nx, ny, nz = _shade(
+        _Columns(solids.rays[b, v], slot), tables.kinds[slot], _Columns(tables.surface[b], slot),
+        _Columns(tables.material[b], slot), tables.ambience[b, v].tolist(), tables.shadow[b].reshape(-1),
+        *point, *direction, travelled, missed, focal, photos.texels, photos.starts, tables.shadow.shape[-1], photos.size,
+        photos.levels)
+    return torch.stack(colour), torch.stack((nx, ny, nz))
+
+
+class _Columns:
     """Rows of a table gathered per lane, one column at a time when asked for."""
 
     def __init__(self, table: Tensor, slot: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matchattention.synth.dialect import any_lane, as_int, at, jit, tl
 from matchattention.synth.materials import albedo
 from matchattention.synth.noise import fractal
-from matchattention.synth.shapes import CARD, object_normal
+from matchattention.synth.shapes import CARD, hit_sheet, object_normal
 
 AMBIENCE = (
     "key_x", "key_y", "key_z", "key_red", "key_green", "key_blue",
@@ -67,9 +67,9 @@ def sky(ambience, dx, dy, dz):
 
 
 @jit
-def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy, focal, photos, starts,
-          SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
-    """Radiance that arrives along camera rays.
+def shade(ray, kind, surface, material, ambience, shadow_map, px, py, pz, vx, vy, vz, travelled, missed, focal,
+          photos, starts, SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
+    """Radiance that leaves a point towards the viewer, and the surface's normal.
 
     Args:
         ray: row of the hit primitive's ray table.
@@ -78,21 +78,21 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
         material: row of `materials.COLUMNS`.
         ambience: row of `AMBIENCE`.
         shadow_map: the scene's depth map of the key light, flat.
-        t: depth of the hit, m.
+        px: the point in camera space, m (also py, pz).
+        vx: unit direction in which the ray travels (also vy, vz).
+        travelled: m, length of the whole path.
         missed: lanes that see the sky.
-        dx: ray direction with z = 1 (also dy).
         focal: px.
         photos: texels of the photo bank, `starts` of its levels.
         SHADOW_SIZE: width of the shadow map.
         PHOTO_SIZE: px, side of a photo, `LEVELS` of its pyramid.
 
     Returns:
-        Linear red, green, blue.
+        Linear red, green, blue; unit normal x, y, z in camera space.
     """
-    t = tl.where(missed, 1.0, t)
-    x = at(ray, 9) + t * (at(ray, 0) * dx + at(ray, 1) * dy + at(ray, 2))
-    y = at(ray, 10) + t * (at(ray, 3) * dx + at(ray, 4) * dy + at(ray, 5))
-    z = at(ray, 11) + t * (at(ray, 6) * dx + at(ray, 7) * dy + at(ray, 8))
+    x = at(ray, 9) + (at(ray, 0) * px + at(ray, 1) * py + at(ray, 2) * pz)
+    y = at(ray, 10) + (at(ray, 3) * px + at(ray, 4) * py + at(ray, 5) * pz)
+    z = at(ray, 11) + (at(ray, 6) * px + at(ray, 7) * py + at(ray, 8) * pz)
     gx, gy, gz = object_normal(kind, x, y, z, at(ray, 12), at(ray, 13))
     nx = at(ray, 0) * gx + at(ray, 3) * gy + at(ray, 6) * gz
     ny = at(ray, 1) * gx + at(ray, 4) * gy + at(ray, 7) * gz
@@ -101,10 +101,6 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
     nx = nx * length
     ny = ny * length
     nz = nz * length
-    ray_length = tl.sqrt(dx * dx + dy * dy + 1.0)
-    vx = dx / ray_length
-    vy = dy / ray_length
-    vz = 1.0 / ray_length
     facing = vx * nx + vy * ny + vz * nz
     side = tl.where((kind == CARD) & (facing > 0.0), -1.0, 1.0)
     nx = nx * side
@@ -114,12 +110,9 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
     hx = at(surface, 0)
     hy = at(surface, 1)
     hz = at(surface, 2)
-    footprint = t * ray_length / focal / tl.maximum(tl.sqrt(facing), 0.25)
+    footprint = travelled / focal / tl.maximum(tl.sqrt(facing), 0.25)
     red, green, blue, grain = albedo(material, x * hx, y * hy, z * hz, gx / hx, gy / hy, gz / hz,
                                      at(surface, 3), footprint, photos, starts, PHOTO_SIZE, LEVELS)
-    px = t * dx
-    py = t * dy
-    pz = t
 
     up_x = at(ambience, 18)
     up_y = at(ambience, 19)
@@ -180,7 +173,7 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
     green = green * (light_g + glow) * (1.0 - fresnel) + gloss * at(ambience, 4) + fresnel * around_g
     blue = blue * (light_b + glow) * (1.0 - fresnel) + gloss * at(ambience, 5) + fresnel * around_b
 
-    clear = tl.exp(-t * ray_length * at(ambience, 25))
+    clear = tl.exp(-travelled * at(ambience, 25))
     red = at(ambience, 22) + clear * (red - at(ambience, 22))
     green = at(ambience, 23) + clear * (green - at(ambience, 23))
     blue = at(ambience, 24) + clear * (blue - at(ambience, 24))
@@ -189,4 +182,43 @@ def shade(ray, kind, surface, material, ambience, shadow_map, t, missed, dx, dy,
         red = tl.where(missed, sky_r, red)
         green = tl.where(missed, sky_g, green)
         blue = tl.where(missed, sky_b, blue)
+    return red, green, blue, nx, ny, nz
+
+
+@jit
+def through_pane(pane, material, ambience, red, green, blue, t, dx, dy):
+    """What a camera ray shows when a sheet of glass stands before what it hits.
+
+    Glass is no surface to the labels: the network shall see through it. It tints, and reflects the surroundings.
+
+    Args:
+        pane: row of the pane's ray table.
+        material: its material row.
+        red: radiance behind it (also green, blue).
+        t: depth of what is behind.
+        dx: ray direction with z = 1 (also dy).
+    """
+    zero = 0.0 * dx
+    ux = at(pane, 0) * dx + at(pane, 1) * dy + at(pane, 2)
+    uy = at(pane, 3) * dx + at(pane, 4) * dy + at(pane, 5)
+    uz = at(pane, 6) * dx + at(pane, 7) * dy + at(pane, 8)
+    front = hit_sheet(at(pane, 9) + zero, at(pane, 10) + zero, at(pane, 11) + zero, ux, uy, uz)
+    covered = front < t
+    length = 1.0 / tl.sqrt(dx * dx + dy * dy + 1.0)
+    vx = dx * length
+    vy = dy * length
+    vz = length
+    nx = at(pane, 6)
+    ny = at(pane, 7)
+    nz = at(pane, 8)
+    inverse = 1.0 / tl.sqrt(nx * nx + ny * ny + nz * nz)
+    facing = (vx * nx + vy * ny + vz * nz) * inverse
+    graze = 1.0 - tl.abs(facing)
+    mirror = 0.05 + 0.95 * graze * graze * graze * graze * graze
+    fold = -2.0 * facing * inverse
+    sky_r, sky_g, sky_b = sky(ambience, vx + fold * nx, vy + fold * ny, vz + fold * nz)
+    keep = 0.97 - mirror
+    red = tl.where(covered, red * keep * at(material, 6) + mirror * sky_r, red)
+    green = tl.where(covered, green * keep * at(material, 7) + mirror * sky_g, green)
+    blue = tl.where(covered, blue * keep * at(material, 8) + mirror * sky_b, blue)
     return red, green, blue

@@ -144,6 +144,14 @@ def mask_keeps(mask, u, v, scale_u, scale_v, density):
 
 
 @jit
+def hit_sheet(ox, oy, oz, dx, dy, dz):
+    """The plane z = 0 inside [-1, 1]²."""
+    t = -oz / tl.where(tl.abs(dz) < 1.0e-12, 1.0e-12, dz)
+    inside = (tl.abs(ox + t * dx) <= 1.0) & (tl.abs(oy + t * dy) <= 1.0)
+    return tl.where(inside & (t > NEAR), t, MISS)
+
+
+@jit
 def hit_card(ox, oy, oz, dx, dy, dz, mask, scale_u, scale_v, density):
     """The plane z = 0 inside [-1, 1]², less what its mask cuts out."""
     t = -oz / tl.where(tl.abs(dz) < 1.0e-12, 1.0e-12, dz)

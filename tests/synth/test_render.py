@@ -135,7 +135,7 @@ def test_triton_equals_its_twin():
 
     if not torch.cuda.is_available():
         pytest.importorskip("triton.runtime.interpreter")
-    capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1}
+    capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1, "pane": 1}
     config = replace(SMALL, layouts={"forest": 1.0, "tabletop": 1.0}, capacity=capacity, shadow_size=16, samples=4)
     size = (10, 20)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -150,8 +150,8 @@ def test_triton_equals_its_twin():
     same = hit == fast_hit.cpu()
     assert same.float().mean() > 0.999
     assert torch.allclose(depth[same], fast_depth.cpu()[same], rtol=1e-5)
-    image = shade_torch.shade(twin.shading, twin.tables.rays, twin.cameras, offsets, depth, hit)
-    fast = shade_triton.shade(ready.shading, ready.tables.rays, ready.cameras, offsets.to(device), depth.to(device), hit.to(device))
+    image = shade_torch.shade(twin.shading, twin.tables, twin.cameras, offsets, depth, hit)
+    fast = shade_triton.shade(ready.shading, ready.tables, ready.cameras, offsets.to(device), depth.to(device), hit.to(device))
     assert torch.allclose(image, fast.cpu(), rtol=2e-3, atol=1e-4)
     shift = torch.linspace(-4, 4, size[1]).expand(2, 2, *size).contiguous()
     moved, _ = cast_torch.cast(twin.tables, twin.cameras, size, torch.zeros(1, 2), shift)
