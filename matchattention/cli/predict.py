@@ -92,6 +92,8 @@ def run(arguments: argparse.Namespace) -> None:
 
         run_video(arguments)
         return
+    if arguments.output is not None and is_video(arguments.output):
+        raise InputError(f"{arguments.output} is a video, the inputs are images: give a folder as --output.")
     left, right = inputs[0], inputs[1] if len(inputs) == 2 else None
     pairs = find_pairs(left, right, side_by_side=arguments.side_by_side)
     _run_pairs(arguments, pairs, is_one_pair(left, right, arguments.side_by_side))

@@ -47,6 +47,8 @@ def run_live(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: str | None, *, live: bool) -> None:
+    if arguments.explain:
+        raise InputError("--explain draws one pair at a time: give two images of the video instead.")
     output = None if arguments.output is None else Path(arguments.output)
     to_video = output is not None and output.suffix.lower() in VIDEO_SUFFIXES
     if output is not None:

@@ -52,7 +52,8 @@ class PairReport:
         horizontal_shift: median of (x in the right image - x in the left), px; negative in a pair in order.
         swapped_share: share of matches that moved the wrong way by more than a pixel.
         exposure_ratio: brightness of the right image over the left's, at matched patches.
-        tolerance: px of vertical error that the measurement cannot tell from zero.
+        tolerance: px of vertical error that are let pass whatever the limits: 3/4 px at the measuring width, which
+            is more px of a larger image, whose rectification errs by more px too.
     """
 
     patches: int
@@ -76,6 +77,7 @@ class PairReport:
 
     @property
     def swapped(self) -> bool:
+        """Nearly everything moved the wrong way."""
         return self.conclusive and self.swapped_share > 0.75
 
     @property
@@ -85,10 +87,12 @@ class PairReport:
 
     @property
     def vertical_doubt(self) -> bool:
+        """Far enough from rectified to mention it."""
         return self.conclusive and self.vertical_spread > max(VERTICAL_WARNING, self.tolerance)
 
     @property
     def exposure_clash(self) -> bool:
+        """Whether one view is much brighter than the other."""
         ratio = max(self.exposure_ratio, 1 / max(self.exposure_ratio, 1e-6))
         return self.conclusive and ratio > EXPOSURE_WARNING
 

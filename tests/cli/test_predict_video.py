@@ -83,6 +83,7 @@ def test_ctrl_c_leaves_no_half_video(tmp_path, checkpoint, monkeypatch) -> None:
         (["VIDEO", "VIDEO", "--side-by-side"], "give one file"),
         (["nowhere.mp4", "--side-by-side"], "does not exist"),
         (["VIDEO", "--side-by-side", "--frames", "0"], "at least 1"),
+        (["VIDEO", "--side-by-side", "--explain"], "one pair at a time"),
     ],
 )
 def test_mistakes(tmp_path, checkpoint, capsys, arguments: list[str], message: str) -> None:
@@ -91,6 +92,12 @@ def test_mistakes(tmp_path, checkpoint, capsys, arguments: list[str], message: s
     assert main(["predict", *arguments, "--output", str(tmp_path / "out"), "--model", checkpoint]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_images_do_not_become_a_video(tmp_path, checkpoint, capsys) -> None:
+    out = str(tmp_path / "out.mp4")
+    assert main(["predict", *write_pair(tmp_path), "--output", out, "--model", checkpoint]) == 2
+    assert "give a folder" in capsys.readouterr().err
 
 
 class FakeCamera:
