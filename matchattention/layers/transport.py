@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # Finite, so that a fully masked row keeps finite gradients; far below any score in fp32.
@@ -27,10 +30,8 @@ def log_transport(scores: Tensor, bin_score: Tensor, iterations: int) -> Tensor:
     right = bin_score.expand(*scores.shape[:-1], 1)
     below = bin_score.expand(*scores.shape[:-2], 1, m + 1)
     full = torch.cat((torch.cat((scores, right), -1), below), -2)
-    log_rows = full.new_zeros(n + 1)
-    log_rows[-1] = torch.log(torch.tensor(float(m), dtype=full.dtype))
-    log_columns = full.new_zeros(m + 1)
-    log_columns[-1] = torch.log(torch.tensor(float(n), dtype=full.dtype))
+    log_rows = F.pad(full.new_zeros(n), (0, 1), value=math.log(m))
+    log_columns = F.pad(full.new_zeros(m), (0, 1), value=math.log(n))
     u = torch.zeros_like(full[..., 0])
     v = torch.zeros_like(full[..., 0, :])
     for _ in range(iterations):

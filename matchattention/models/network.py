@@ -114,7 +114,8 @@ class MatchNetwork(nn.Module):
         features = self.initial.aggregate(encoded[-1])
         start = self.initial(features) if initial is None else Initial(_at_tokens(initial), None)
         cross = start.position
-        self_position = cross.new_zeros(*cross.shape[:3], self.config.heads, 2)
+        # Zero, but differentiable and dense like every later one: blocks of one shape then share compiled code.
+        self_position = cross.unsqueeze(-2).repeat(1, 1, 1, self.config.heads, 1) * 0
 
         steps: list[Step] = []
         for index, (scale, stage) in enumerate(zip(SCALES, self.stages)):
@@ -126,7 +127,7 @@ class MatchNetwork(nn.Module):
                 mask = upsample.mask(features)  # type: ignore[operator]
                 cross = upsample(mask, cross)
                 mean = upsample(mask, self_position.mean(-2))
-                self_position = mean.unsqueeze(-2).expand(*mean.shape[:3], self.config.heads, 2)
+                self_position = mean.unsqueeze(-2).repeat(1, 1, 1, self.config.heads, 1)
                 features = self.feature_upsamplings[index](features, encoded[-2 - index])
                 steps.append(Step(SCALES[index + 1], "self", cross))
         field = self.final_upsampling(self.final_upsampling.mask(features), cross)
