@@ -12,6 +12,8 @@ from torch import Tensor
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
 from matchattention.inference.consistency import judge
+from matchattention.inference.engine import Engine, EngineMode
+from matchattention.inference.frozen import freeze
 from matchattention.inference.images import Image, read_pair
 from matchattention.inference.memory import WHOLE, first_that_fits, plans, ran_out_of_memory
 from matchattention.inference.precision import choose_device, choose_precision
@@ -33,6 +35,8 @@ class Predictor:
         model: a network, or the name or file of one.
         device: "auto" (the GPU where there is one), "cpu", "cuda", "cuda:1", …
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16" or "bf16". Positions are always fp32.
+        mode: how the network runs, see `Engine`: "auto" replays sizes that come again as CUDA graphs on a GPU; "graph"
+            is fastest after minutes of compiling.
         check: whether to look at each pair first for swapped views, vertical error and clashing exposure
             (about half a second of one CPU core; stereo only).
     """
@@ -43,6 +47,7 @@ class Predictor:
         device: str | torch.device = "auto",
         precision: str = "auto",
         *,
+        mode: EngineMode = "auto",
         check: bool = True,
     ) -> None:
         if isinstance(model, str):
@@ -51,8 +56,9 @@ class Predictor:
             model = load(model)
         self.device = choose_device(device)
         self.dtype = choose_precision(precision, self.device)
-        self.network = model.eval().to(self.device)
+        self.network = freeze(model, self.device, self.dtype)
         self.check = check
+        self._engine = Engine(self.network, mode)
 
     @property
     def task(self) -> str:
@@ -94,7 +100,7 @@ class Predictor:
         with torch.inference_mode():
             matches = None
             if trace:
-                matches = self._matches(*tensors, start)
+                matches = self.network(*tensors, start)
                 field = matches.field
                 matches = _on_cpu(matches)
             else:
@@ -130,11 +136,6 @@ class Predictor:
         fields = np.stack([initial.relative_position, initial.relative_position_right])
         return torch.from_numpy(fields).to(self.device)
 
-    def _matches(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Matches:
-        mixed = self.dtype != torch.float32
-        with torch.autocast(self.device.type, dtype=self.dtype if mixed else None, enabled=mixed):
-            return self.network(image0, image1, initial)
-
     def _field(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
         """(2, H, W, 2) px by the best plan that fits; a step down is a warning, never a stack trace."""
         height, width = image0.shape[-2:]
@@ -143,12 +144,14 @@ class Predictor:
         number_bytes = self.dtype.itemsize
         for plan in options[first_that_fits(config, height, width, self.device, number_bytes) :]:
             try:
-                field = match_by_plan(lambda *call: self._matches(*call).field, plan, image0, image1, initial)
+                if plan == WHOLE and initial is None:
+                    field = self._engine.field(image0, image1)
+                else:
+                    field = match_by_plan(lambda *call: self.network(*call).field, plan, image0, image1, initial)
             except (RuntimeError, MemoryError) as error:
                 if not ran_out_of_memory(error):
                     raise
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+                self._engine.forget()
                 continue
             if plan != WHOLE:
                 kind = "GPU" if self.device.type == "cuda" else "computer"

@@ -1,0 +1,97 @@
+"""Sizes that come again are replayed; what a graph cannot hold runs all the same."""
+
+import numpy as np
+import pytest
+import torch
+
+import matchattention as ma
+from matchattention.inference import engine
+from matchattention.inference.engine import Engine
+from matchattention.inference.predictor import Predictor
+from tests.geometry.pictures import pair
+from tests.inference.oracle import TINY, Oracle
+
+
+class FakePlan:
+    """Stands in for a CUDA graph: remembers what it was made for."""
+
+    made: list
+    error: BaseException | None = None
+
+    def __init__(self, network, shape, batch, mode) -> None:
+        FakePlan.made.append((shape, batch, mode))
+        self.network = network
+
+    def __call__(self, image0, image1):
+        if FakePlan.error is not None:
+            raise FakePlan.error
+        return self.network(image0, image1).field
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """An engine that believes to be on a GPU."""
+    monkeypatch.setattr(FakePlan, "made", [], raising=False)
+    monkeypatch.setattr(FakePlan, "error", None)
+    monkeypatch.setattr(engine, "InferencePlan", FakePlan)
+    real = Engine._mode_for
+    monkeypatch.setattr(Engine, "_mode_for", lambda self, shape, on_gpu: real(self, shape, True))
+    return FakePlan
+
+
+def images(height: int = 16, width: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(1, 3, height, width), torch.ones(1, 3, height, width)
+
+
+def test_a_graph_is_made_for_the_third_pair_of_a_size(plans) -> None:
+    run = Engine(Oracle().knowing(32))
+    for _ in range(2):
+        run.field(*images())
+    assert plans.made == []
+    for _ in range(3):
+        run.field(*images())
+    assert plans.made == [((16, 32), 1, "capture")]
+
+
+def test_only_the_latest_sizes_keep_their_graphs(plans) -> None:
+    run = Engine(Oracle().knowing(32), "graph")
+    for width in (32, 48, 64, 32, 64):
+        run.field(*images(width=width))
+    assert [shape[1] for shape, *_ in plans.made] == [32, 48, 64, 32]
+    run.forget()
+    run.field(*images(width=64))
+    assert len(plans.made) == 5
+
+
+def test_auto_goes_on_without_a_graph_but_an_explicit_mode_says_why(plans, caplog) -> None:
+    plans.error = RuntimeError("operation not permitted when stream is capturing")
+    run = Engine(Oracle().knowing(32))
+    for _ in range(5):
+        assert run.field(*images()).shape == (2, 16, 32, 2)
+    assert len(plans.made) == 1
+    assert "no CUDA graph for images of 32x16" in caplog.text
+    with pytest.raises(RuntimeError, match="capturing"):
+        Engine(Oracle().knowing(32), "capture").field(*images())
+
+
+def test_running_out_of_memory_is_for_the_memory_guard(plans) -> None:
+    plans.error = torch.OutOfMemoryError("CUDA out of memory")
+    run = Engine(Oracle().knowing(32))
+    run.field(*images())
+    run.field(*images())
+    with pytest.raises(torch.OutOfMemoryError):
+        run.field(*images())
+
+
+def test_unknown_mode() -> None:
+    with pytest.raises(ma.InputError, match="no mode 'warp'"):
+        Engine(Oracle(), "warp")
+
+
+def test_compiled_on_the_cpu_is_refused_where_it_needs_a_gpu() -> None:
+    network = ma.create_model(TINY)
+    left, right, _ = pair(32, 96)
+    with pytest.raises(ma.InputError, match="needs a GPU"):
+        Predictor(network, "cpu", mode="capture", check=False)(left, right)
+    result = Predictor(network, "cpu", mode="eager", check=False)(left, right)
+    assert np.isfinite(result.disparity).all()
