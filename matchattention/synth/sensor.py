@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.errors import InputError
-from matchattention.synth import jpeg
+from matchattention.synth import jpeg, sensor_kernels
+from matchattention.synth.dialect import HAS_TRITON
 from matchattention.synth.sensor_config import INGREDIENTS, Ingredient, SensorConfig
 from matchattention.synth.sensor_optics import (
     BLOB_DRAWS,
@@ -37,6 +38,7 @@ SHOT_VARIANCE = 1e-4  # of white at ISO 100: a full well of 10 000 electrons
 READ_DEVIATION = 6e-4  # of white at ISO 100
 GAINS = ("exposure", "auto_exposure", "white_balance")
 FIELDS = ("vignetting", "uneven_light", "dust", "smudge")
+FUSED_DEVICES = ("cuda",) if HAS_TRITON else ()  # where kernels take the place of many torch operations
 LUMA = (0.2126, 0.7152, 0.0722)
 KNOTS = LIGHT_CELLS[0] * LIGHT_CELLS[1]
 # Uniform numbers a pair needs beside its strengths: white balance 2, streak axis 1, chromatic direction 1,
@@ -87,6 +89,12 @@ class _Chance:
         if not self.apart:
             return torch.rand((rows, self.pairs), generator=self.generators[0], device=self.device)
         return torch.stack([torch.rand(rows, generator=g, device=self.device) for g in self.generators], dim=1)
+
+    def seeds(self) -> Tensor:
+        """(2 pairs,) int64: one for each image, to be expanded by a kernel."""
+        count = 2 if self.apart else 2 * self.pairs
+        drawn = [torch.randint(2**62, (count,), generator=g, device=self.device) for g in self.generators]
+        return torch.stack(drawn, dim=1).flatten()
 
     def normal_like(self, images: Tensor) -> Tensor:
         """Standard normal numbers in the shape of ``images``, (2 pairs, …)."""
@@ -186,6 +194,8 @@ def _focus(images: Tensor, draws: _Draws) -> Tensor:
 
 def _expose(images: Tensor, iso: Tensor, chance: _Chance) -> Tensor:
     """Shot and read noise; ``iso`` (N,) is ISO / 100."""
+    if images.device.type in FUSED_DEVICES:
+        return sensor_kernels.expose(images.contiguous(), iso, chance.seeds(), SHOT_VARIANCE, READ_DEVIATION)
     iso = _per_image(iso)
     variance = images.clamp_min(0) * (iso * SHOT_VARIANCE) + (iso * READ_DEVIATION) ** 2
     return torch.addcmul(images, chance.normal_like(images), variance.sqrt_())
@@ -203,34 +213,53 @@ def _demosaic(images: Tensor, amount: Tensor) -> Tensor:
     return torch.lerp(images, F.conv2d(raw, _demosaic_kernels(images.device), groups=3), _per_image(amount))
 
 
-def _mix_colours(images: Tensor, draws: _Draws) -> Tensor:
-    """Saturation, greyscale and near infrared as one 3x3 matrix for each image."""
+def _colour_matrix(draws: _Draws) -> Tensor:
+    """(N, 3, 3): saturation, greyscale and near infrared."""
     strength = draws.strengths
-    identity = torch.eye(3, device=images.device)
-    luma = _luma(images.device).expand(3, 3)
+    device = draws.shared.device
+    identity = torch.eye(3, device=device)
+    luma = _luma(device).expand(3, 3)
     # Silicon's filters all pass infrared: weights lean to red, may be negative, and sum to one.
     red, blue = 0.5 + 0.8 * draws.shared[4], -0.3 + 0.6 * draws.shared[5]
     infrared = torch.stack([red, 1 - red - blue, blue], dim=1)[:, None].expand(-1, 3, 3)
     saturation = strength["colour_saturation"].view(-1, 1, 1)
     matrix = identity + saturation * (identity - luma)
     matrix = torch.lerp(matrix, luma.expand_as(matrix), strength["greyscale"].view(-1, 1, 1))
-    matrix = torch.lerp(matrix, infrared, strength["near_infrared"].view(-1, 1, 1))
-    return torch.bmm(matrix, images.flatten(2)).view_as(images)
+    return torch.lerp(matrix, infrared, strength["near_infrared"].view(-1, 1, 1))
 
 
 def _develop(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
-    """Linear light to display values in [0, 1]: shoulder, clipping, gamma, contrast, black level."""
-    strength = {name: _per_image(value) for name, value in draws.strengths.items()}
-    if config.shoulder.active:
-        soft = strength["shoulder"]
-        images = images * (1 + soft) / (1 + soft * images.clamp_min(0))
+    """Linear light to grey levels in [0, 255]: mosaic, colours, shoulder, clipping, gamma, contrast, black level."""
+    strength = draws.strengths
+    # A camera without colour filters has no mosaic.
+    mosaic = strength["mosaic"] * (1 - torch.maximum(strength["greyscale"], strength["near_infrared"]))
     exponent = DISPLAY_EXPONENT * torch.exp2(strength["gamma"])
-    images = images.clamp(0, 1).pow_(exponent)
+    if images.device.type in FUSED_DEVICES:
+        tone = [mosaic, strength["shoulder"], exponent, strength["contrast"], strength["black_level"]]
+        table = torch.cat([_colour_matrix(draws).flatten(1), torch.stack(tone, dim=1)], dim=1)
+        return sensor_kernels.develop(images.contiguous(), table)
+    if config.mosaic.active:
+        images = _demosaic(images, mosaic)
+    if config.active("colour_saturation", "greyscale", "near_infrared"):
+        images = torch.bmm(_colour_matrix(draws), images.flatten(2)).view_as(images)
+    if config.shoulder.active:
+        soft = _per_image(strength["shoulder"])
+        images = images * (1 + soft) / (1 + soft * images.clamp_min(0))
+    images = images.clamp(0, 1).pow_(_per_image(exponent))
     if config.contrast.active:
-        images = torch.lerp(images, images * images * (3 - 2 * images), strength["contrast"])
+        images = torch.lerp(images, images * images * (3 - 2 * images), _per_image(strength["contrast"]))
     if config.black_level.active:
-        images = torch.lerp(images, torch.ones_like(images), strength["black_level"])
-    return images.clamp_(0, 1)
+        images = torch.lerp(images, torch.ones_like(images), _per_image(strength["black_level"]))
+    return images.clamp_(0, 1).mul_(255)
+
+
+def _sharpen(images: Tensor, amount: Tensor) -> Tensor:
+    """Unsharp mask of grey levels; ``amount`` (N,)."""
+    kernels = _halo_kernels(images.device)
+    if images.device.type in FUSED_DEVICES:
+        return sensor_kernels.sharpen(images.contiguous(), amount, kernels[0, 0])
+    halo = F.conv2d(F.pad(images, (2, 2, 2, 2), mode="replicate"), kernels, groups=3)
+    return torch.addcmul(images, images - halo, _per_image(amount)).clamp_(0, 255)
 
 
 @torch.no_grad()
@@ -265,17 +294,9 @@ def apply(
         images = _focus(images, draws)
     if config.noise.active:
         images = _expose(images, draws.strengths["noise"], chance)
-    if config.mosaic.active:
-        # A camera without colour filters has no mosaic.
-        colour = 1 - torch.maximum(draws.strengths["greyscale"], draws.strengths["near_infrared"])
-        images = _demosaic(images, draws.strengths["mosaic"] * colour)
-    if config.active("colour_saturation", "greyscale", "near_infrared"):
-        images = _mix_colours(images, draws)
     images = _develop(images, config, draws)
     if config.sharpening.active:
-        halo = F.conv2d(F.pad(images, (2, 2, 2, 2), mode="replicate"), _halo_kernels(images.device), groups=3)
-        images = torch.addcmul(images, images - halo, _per_image(draws.strengths["sharpening"])).clamp_(0, 1)
-    images = images * 255
+        images = _sharpen(images, draws.strengths["sharpening"])
     if config.jpeg.active:
         loss = draws.strengths["jpeg"]
         images = torch.where(_per_image(loss) > 0, jpeg.compress(images, (100 - loss).clamp(1, 100)), images)
