@@ -122,8 +122,8 @@ def compile_for_inference(
         shape: (H, W) px of the images.
         device: "auto", "cpu", "cuda", …
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16", "bf16". Positions are fp32 always.
-        mode: see `InferencePlan`; "auto" is "graph" on a GPU and "eager" on a CPU. If compiling fails, "auto" steps down
-            and says so.
+        mode: see `InferencePlan`; "auto" is "graph" on a GPU and "eager" on a CPU. If compiling fails, "auto"
+            steps down and says so.
         batch: pairs at once.
     """
     place = choose_device(device)

@@ -1,0 +1,169 @@
+"""The operator against the hardware's limit: time, memory, growth, for smooth and for random positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from matchattention.bench.report import first_line
+from matchattention.bench.scenes import relative_positions
+from matchattention.bench.timing import copy_bandwidth, growth_exponent, measure_kernels
+from matchattention.ops import match_attention
+from matchattention.ops.library import match_attention_flops
+
+
+class Case(NamedTuple):
+    """One call of the operator."""
+
+    name: str
+    batch: int
+    height: int
+    width: int
+    heads: int
+    channels: int
+    window: tuple[int, int]
+    dtype: torch.dtype
+    per_head: bool
+    positions: str = "smooth"
+    need_weights: bool = True
+
+
+# The paper's table S3: 256 channels, 4 heads, 4x4 window, fp32.
+SWEEP = (196, 256, 384, 512, 768, 1024, 1448, 2048)
+
+
+def table_s3(side: int, positions: str = "smooth") -> Case:
+    """One row of the paper's table S3."""
+    return Case(f"s3-{side}", 1, side, side, 4, 64, (4, 4), torch.float32, False, positions)
+
+
+def rt_cases(dtype: torch.dtype, height: int = 512, width: int = 1024) -> Iterator[Case]:
+    """What RT calls on an image of this size: self and cross attention at every scale, both views."""
+    for scale, channels in zip((32, 16, 8, 4), (16, 8, 4, 2)):
+        for kind in ("self", "cross"):
+            yield Case(
+                f"rt-1/{scale}-{kind}", 2, height // scale, width // scale, 4, channels, (1, 4), dtype,
+                per_head=kind == "self", need_weights=kind == "cross",
+            )
+
+
+def inputs_of(case: Case, device: torch.device) -> list[Tensor]:
+    """q, k, v and positions."""
+    generator = torch.Generator(device=device).manual_seed(0)
+    size = (case.batch, case.height, case.width, case.heads, case.channels)
+    features = [torch.randn(size, generator=generator, device=device).to(case.dtype) for _ in range(3)]
+    heads = case.heads if case.per_head else 1
+    return [*features, relative_positions(case.positions, *size[:3], heads, device)]
+
+
+def attend(case: Case, tensors: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The call itself."""
+    q, k, v, position = tensors
+    return match_attention(q, k, v, position, window=case.window, need_weights=case.need_weights)
+
+
+def bytes_of(*tensors: Tensor | None) -> int:
+    """Bytes of memory behind tensors."""
+    return sum(t.numel() * t.element_size() for t in tensors if t is not None)
+
+
+def run_case(case: Case, device: torch.device, bandwidth: float, backward: bool, seconds: float) -> dict[str, Any]:
+    """Time one case, forward and where asked forward + backward, beside the floors of its bytes.
+
+    The floor reads each input once and writes each output once at the bandwidth of a copy; for the backward pass
+    inputs are the forward's and the outputs' gradients, outputs the inputs' gradients. Times are the GPU's own, without
+    the launch from Python.
+    """
+    tensors = inputs_of(case, device)
+
+    def forward() -> tuple[Tensor, Tensor | None]:
+        with torch.no_grad():
+            return attend(case, tensors)
+
+    out, weights = forward()
+    moved = bytes_of(*tensors, out, weights)
+    flops = match_attention_flops(tensors[0].shape, tensors[2].shape, *case.window)
+    held = bytes_of(out, weights)
+    del out, weights
+    resting = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    timing = measure_kernels(forward, device, seconds)
+    result: dict[str, Any] = {
+        "name": case.name, "shape": list(tensors[0].shape), "window": list(case.window), "positions": case.positions,
+        "dtype": str(case.dtype).removeprefix("torch."), "position_per_head": case.per_head,
+        "weights_output": case.need_weights, "flops": flops,
+        "forward": _beside_floor(timing.to_dict(), moved, bandwidth),
+    }
+    if timing.peak_bytes is not None:
+        # What the call adds on top of what was there, over the outputs it has to hold.
+        extra = timing.peak_bytes - resting - held
+        result["forward"]["peak_over_inputs_and_outputs"] = (moved + extra) / moved
+    if backward:
+        result["forward_backward"] = _beside_floor(
+            _time_backward(case, tensors, device, seconds).to_dict(), moved + _backward_bytes(tensors, held), bandwidth
+        )
+    return result
+
+
+def _backward_bytes(tensors: list[Tensor], output_bytes: int) -> int:
+    return 2 * bytes_of(*tensors) + output_bytes
+
+
+def _time_backward(case: Case, tensors: list[Tensor], device: torch.device, seconds: float) -> Any:
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    with torch.no_grad():
+        example = attend(case, tensors)
+    cotangents = [torch.randn_like(t) for t in example if t is not None]
+
+    def both() -> None:
+        outputs = [t for t in attend(case, leaves) if t is not None]
+        torch.autograd.grad(outputs, leaves, cotangents)
+
+    return measure_kernels(both, device, seconds)
+
+
+def _beside_floor(timing: dict[str, Any], moved: int, bandwidth: float) -> dict[str, Any]:
+    floor = moved / bandwidth * 1e3
+    return {**timing, "bytes": moved, "floor_ms": floor, "over_floor": timing["median_ms"] / floor}
+
+
+def bench_operator(
+    device: torch.device,
+    seconds: float = 0.3,
+    most_side: int = 2048,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """The whole operator benchmark; a case that fails is recorded with its reason and the others go on."""
+    bandwidth = copy_bandwidth(device)
+    say(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s")
+    results: dict[str, Any] = {"copy_bandwidth_bytes_per_s": bandwidth, "cases": []}
+    sides = [side for side in SWEEP if side <= most_side]
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    cases = [(table_s3(side), side in (512, 1024)) for side in sides]
+    cases += [(table_s3(side, "random"), False) for side in sides if side in (512, 1024)]
+    if most_side >= 256:
+        cases += [(case, True) for case in rt_cases(dtype)]
+    for case, backward in cases:
+        label = f"{case.name} {case.positions}"
+        try:
+            result = run_case(case, device, bandwidth, backward, seconds)
+        except Exception as error:
+            results["cases"].append({"name": case.name, "positions": case.positions, "failed": first_line(error)})
+            say(f"{label:24s} failed: {first_line(error)}")
+            continue
+        results["cases"].append(result)
+        text = f"{result['forward']['median_ms']:8.3f} ms, {result['forward']['over_floor']:5.2f} x floor"
+        if backward:
+            both = result["forward_backward"]
+            text += f"; with backward {both['median_ms']:8.3f} ms, {both['over_floor']:5.2f} x floor"
+        say(f"{label:24s} {text}")
+    smooth = (c for c in results["cases"] if c["positions"] == "smooth" and "forward" in c)
+    swept = [c for c in smooth if c["name"].startswith("s3")]
+    if len(swept) > 1:
+        tokens = [float(c["shape"][1] * c["shape"][2]) for c in swept]
+        results["growth_exponent"] = growth_exponent(tokens, [c["forward"]["median_ms"] for c in swept])
+        say(f"time grows with tokens^{results['growth_exponent']:.3f}")
+    return results
+

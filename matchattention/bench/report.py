@@ -1,0 +1,92 @@
+"""Results as files: what was measured, when, on what, from which commit."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from matchattention.data.atomic import replacing
+
+RESULTS = Path("benchmarks") / "results"
+
+
+def circumstances(device: torch.device) -> dict[str, Any]:
+    """Date, commit, hardware and versions."""
+    found: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "device": device.type,
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "gpu": properties.name,
+            "gpu_memory_gib": round(properties.total_memory / 2**30, 1),
+            "multiprocessors": properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+        }
+    else:
+        found |= {"cpu": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    return found
+
+
+def commit() -> str | None:
+    """The checkout's commit, with "+" when files have changed since; None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        name = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return name + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("MATCHATTENTION_COMMIT")
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def processor() -> str:
+    """The CPU's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def write(name: str, device: torch.device, results: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write `results` with their circumstances to `folder`/NAME-DEVICE.json; the newest run replaces the last."""
+    folder = RESULTS if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    chip = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    path = folder / f"{name}-{chip.lower().replace(' ', '-').replace('/', '-')}.json"
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({"circumstances": circumstances(device), **results}, indent=1) + "\n")
+    return path
+
+
+def first_line(error: Exception) -> str:
+    """An exception in one line, for a result that has to say why it is missing."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"

@@ -1,0 +1,115 @@
+"""Time and memory of a function, on a GPU by its own events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Timing(NamedTuple):
+    """Attributes: median and 90th percentile in ms, how often it ran, and the most memory it held, in bytes."""
+
+    median_ms: float
+    p90_ms: float
+    runs: int
+    peak_bytes: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def measure(function: Callable[[], Any], device: torch.device, seconds: float = 0.5, least: int = 5) -> Timing:
+    """Run a function for about `seconds` after a warm-up and take the median.
+
+    Args:
+        function: what to time; its result is dropped.
+        device: where it runs. On a GPU each run is timed by events, in one queue without waiting in between; the peak
+            counts everything allocated there meanwhile, inputs included.
+        seconds: how long to go on.
+        least: runs at least, also when they take longer.
+    """
+    function()
+    _wait(device)
+    begin = time.perf_counter()
+    function()
+    _wait(device)
+    once = max(time.perf_counter() - begin, 1e-6)
+    runs = max(least, min(200, int(seconds / once)))
+    for _ in range(min(3, runs)):
+        function()
+    _wait(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        times = _events(function, runs)
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        times = _clock(function, runs)
+        peak = None
+    ordered = sorted(times)
+    return Timing(ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], runs, peak)
+
+
+def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: float = 0.5) -> Timing:
+    """`measure` without the launches from Python: short functions are replayed many times from one CUDA graph."""
+    timing = measure(function, device, seconds)
+    if device.type != "cuda" or timing.median_ms > 1.0:
+        return timing
+    repeats = 20
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            function()
+    replayed = measure(graph.replay, device, seconds)
+    return Timing(replayed.median_ms / repeats, replayed.p90_ms / repeats, replayed.runs, timing.peak_bytes)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _events(function: Callable[[], Any], runs: int) -> list[float]:
+    pairs = []
+    for _ in range(runs):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        function()
+        end.record()
+        pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in pairs]
+
+
+def _clock(function: Callable[[], Any], runs: int) -> list[float]:
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        function()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return times
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes a second that a plain copy moves, reads and writes counted: what memory-bound work can reach here."""
+    count = 2**28 if device.type == "cuda" else 2**24
+    source = torch.empty(count, dtype=torch.float32, device=device).zero_()
+    target = torch.empty_like(source)
+    timing = measure(lambda: target.copy_(source), device, seconds=0.2)
+    return 2 * 4 * count / (timing.median_ms * 1e-3)
+
+
+def growth_exponent(sizes: list[float], times: list[float]) -> float:
+    """Slope of log time over log size, by least squares: 1 is linear."""
+    x = torch.tensor(sizes, dtype=torch.float64).log()
+    y = torch.tensor(times, dtype=torch.float64).log()
+    x = x - x.mean()
+    return float((x * (y - y.mean())).sum() / (x * x).sum())

@@ -1,0 +1,94 @@
+"""`matchattention bench`: how fast the operator, a network or a training step is here, as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  matchattention bench operator                     the paper's table S3, beside the floor of its bytes
+  matchattention bench network --model rt           1024x512, every mode, fp16 against fp32, 2K to 8K
+  matchattention bench training --batch 8           one step, plain and captured
+  matchattention bench all --minutes 3              the three of them within a time limit
+
+Results go to benchmarks/results/NAME-DEVICE.json with date, commit, hardware and versions.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("what", choices=("operator", "network", "training", "all"))
+    parser.add_argument("--model", default="rt", help="a registered network (default: rt)")
+    parser.add_argument("--size", metavar="WxH", help="image or crop, px (default: 1024x512; training 768x512)")
+    parser.add_argument("--batch", type=int, default=8, help="pairs of a training step (default: 8)")
+    parser.add_argument("--precision", default="auto", help="auto, fp32, fp16 or bf16")
+    parser.add_argument("--modes", help="comma-separated: eager, compile, capture, graph")
+    parser.add_argument("--most-side", type=int, default=2048, help="largest map of the operator's sweep, tokens")
+    parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of each case")
+    parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")
+    parser.add_argument("--no-parity", action="store_true", help="leave the comparison with fp32 out")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of `all`: begin no further part after this")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--output", type=Path, help="folder of the JSON files (default: benchmarks/results)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from matchattention.bench import report
+    from matchattention.errors import InputError
+    from matchattention.inference.precision import choose_device
+
+    device = choose_device(arguments.device)
+    begin = time.monotonic()
+    parts = ("operator", "network", "training") if arguments.what == "all" else (arguments.what,)
+    for part in parts:
+        if time.monotonic() - begin > 60 * arguments.minutes and arguments.what == "all":
+            print(f"{part}: left out, the {arguments.minutes:g} minutes are over")
+            continue
+        try:
+            results = _run_part(part, arguments, device)
+        except InputError:
+            raise
+        except Exception as error:
+            if arguments.what != "all":
+                raise
+            print(f"{part} failed: {type(error).__name__}: {error}")
+            continue
+        name = part if part == "operator" else f"{part}-{arguments.model}"
+        print(f"written: {report.write(name, device, results, arguments.output)}")
+
+
+def _run_part(part: str, arguments: argparse.Namespace, device):  # type: ignore[no-untyped-def]
+    modes = arguments.modes.split(",") if arguments.modes else None
+    if part == "operator":
+        from matchattention.bench.operator import bench_operator
+
+        return bench_operator(device, arguments.seconds, arguments.most_side)
+    if part == "network":
+        from matchattention.bench.network import bench_network
+
+        return bench_network(
+            device, arguments.model, _size(arguments.size, (512, 1024)), arguments.precision, modes,
+            arguments.seconds, large=not arguments.no_large, with_parity=not arguments.no_parity,
+        )
+    from matchattention.bench.training import bench_training
+
+    return bench_training(
+        device, arguments.model, _size(arguments.size, (512, 768)), arguments.batch, modes, arguments.seconds
+    )
+
+
+def _size(text: str | None, usual: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) from WxH."""
+    from matchattention.errors import InputError
+
+    if text is None:
+        return usual
+    try:
+        width, height = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise InputError(f"A size is WIDTHxHEIGHT such as 1024x512; got '{text}'.") from None
+    if width < 32 or height < 32:
+        raise InputError(f"A size is at least 32x32; got '{text}'.")
+    return height, width

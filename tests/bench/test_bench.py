@@ -1,0 +1,129 @@
+"""The benchmarks measure what they say, record where and when, and go on after a failure."""
+
+import json
+
+import pytest
+import torch
+
+from matchattention.bench import network as network_bench
+from matchattention.bench import operator as operator_bench
+from matchattention.bench import report, timing
+from matchattention.bench.scenes import image_pair, relative_positions, smooth_field
+from matchattention.cli.main import main
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+from matchattention.ops.library import match_attention_flops
+
+CPU = torch.device("cpu")
+SMALL = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
+
+
+def test_growth_exponent_of_known_laws():
+    sizes = [1.0, 2.0, 4.0, 8.0]
+    assert timing.growth_exponent(sizes, [3 * s for s in sizes]) == pytest.approx(1)
+    assert timing.growth_exponent(sizes, [3 * s * s for s in sizes]) == pytest.approx(2)
+
+
+def test_measure_runs_at_least_as_often_as_asked():
+    calls = []
+    found = timing.measure(lambda: calls.append(1), CPU, seconds=0.0, least=7)
+    assert found.runs == 7
+    assert len(calls) > 7
+    assert 0 <= found.median_ms <= found.p90_ms
+
+
+def test_smooth_field_is_smooth_but_for_jumps():
+    field = smooth_field(64, 96, CPU, reach=32)
+    step = (field[:, 1:] - field[:, :-1]).abs()
+    assert 0 <= field.min() < field.max() <= 32
+    assert (step < 0.5).float().mean() > 0.9
+    assert (step > 1).any()
+
+
+def test_random_positions_point_everywhere_inside():
+    position = relative_positions("random", 1, 20, 30, 2, CPU)
+    x = position[..., 0] + torch.arange(30).view(1, 1, 30, 1)
+    y = position[..., 1] + torch.arange(20).view(1, 20, 1, 1)
+    assert x.min() >= -1e-4
+    assert x.max() <= 30 + 1e-4
+    assert y.max() <= 20 + 1e-4
+    assert x.std() > 5
+
+
+def test_image_pair_matches_along_its_disparity():
+    left, right, disparity = image_pair(32, 64, CPU)
+    assert left.dtype == torch.uint8
+    row, column = 16, 48
+    d = disparity[row, column].item()
+    low = int(column - d)
+    between = right[0, :, row, low : low + 2].float()
+    expected = between[:, 0] * (1 - (column - d - low)) + between[:, 1] * (column - d - low)
+    assert (left[0, :, row, column] - expected).abs().max() <= 1.0
+
+
+def test_operator_case_states_bytes_flops_and_floor():
+    case = operator_bench.Case("small", 1, 6, 8, 2, 4, (1, 4), torch.float32, False)
+    found = operator_bench.run_case(case, CPU, bandwidth=1e9, backward=True, seconds=0.0)
+    tokens = 48
+    features, positions, weights = tokens * 2 * 4 * 4, tokens * 2 * 4, tokens * 2 * 4 * 4
+    moved = 4 * features + positions + weights
+    assert found["forward"]["bytes"] == moved
+    assert found["forward"]["floor_ms"] == pytest.approx(moved / 1e9 * 1e3)
+    assert found["forward_backward"]["bytes"] == moved + 2 * (3 * features + positions) + features + weights
+    assert found["flops"] == match_attention_flops(torch.Size((1, 6, 8, 2, 4)), torch.Size((1, 6, 8, 2, 4)), 1, 4)
+
+
+def test_a_failing_case_is_recorded_and_the_rest_goes_on(monkeypatch):
+    monkeypatch.setattr(operator_bench, "SWEEP", (8, 12))
+    honest = operator_bench.run_case
+
+    def sometimes(case, *rest):
+        if case.height == 8:
+            raise RuntimeError("out of luck\nand more")
+        return honest(case, *rest)
+
+    monkeypatch.setattr(operator_bench, "run_case", sometimes)
+    monkeypatch.setattr(operator_bench, "copy_bandwidth", lambda device: 1e9)
+    found = operator_bench.bench_operator(CPU, seconds=0.0, most_side=12, say=lambda text: None)
+    assert [("failed" in case) for case in found["cases"]] == [True, False]
+    assert found["cases"][0]["failed"] == "RuntimeError: out of luck"
+
+
+def test_network_bench_on_a_cpu(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(network_bench, "load_or_create", lambda name: (MatchNetwork(SMALL).eval(), False))
+    found = network_bench.bench_network(
+        CPU, shape=(32, 64), seconds=0.0, large=False, with_parity=False, say=lambda text: None
+    )
+    assert found["modes"]["eager"]["median_ms"] > 0
+    assert found["flops"] > 0
+    assert found["trained_weights"] is False
+
+
+def test_parity_states_both_ends_of_the_image():
+    torch.manual_seed(0)
+    rows = network_bench.parity(MatchNetwork(SMALL).eval(), CPU, "bf16", (64,))
+    assert rows[0]["width"] == 64
+    assert 0 < rows[0]["mean_px"] <= rows[0]["max_px"]
+
+
+def test_results_carry_their_circumstances(tmp_path):
+    path = report.write("operator", CPU, {"cases": []}, tmp_path)
+    stored = json.loads(path.read_text())
+    assert stored["cases"] == []
+    assert {"date", "commit", "torch", "cpu", "threads"} <= set(stored["circumstances"])
+
+
+def test_training_bench_from_the_command_line(tmp_path, monkeypatch):
+    from matchattention.bench import training as training_bench
+
+    monkeypatch.setattr(training_bench, "create_model", lambda name: MatchNetwork(SMALL))
+    words = ["bench", "training", "--device", "cpu", "--size", "64x64", "--batch", "1", "--seconds", "0"]
+    assert main([*words, "--output", str(tmp_path)]) == 0
+    stored = json.loads((tmp_path / "training-rt-cpu.json").read_text())
+    assert stored["modes"]["eager"]["pairs_per_second"] > 0
+
+
+def test_bad_size_is_one_sentence(capsys):
+    assert main(["bench", "network", "--device", "cpu", "--size", "big"]) == 2
+    assert "WIDTHxHEIGHT" in capsys.readouterr().err
