@@ -10,15 +10,10 @@ from torch import Tensor
 
 from matchattention.ops.triton_tiles import call_arguments, readable, tiling
 from matchattention.ops.triton_window import (
+    attend,
     flat_channels,
     flat_exists,
-    key_offset,
-    load_key,
-    mask_overhang,
-    place_axis,
-    sampling_weights,
-    score,
-    spread,
+    place_window,
     stack,
     tile_of_queries,
 )
@@ -47,47 +42,20 @@ def match_attention_forward_kernel(
     r_at = image * R_BATCH + y[:, None].to(tl.int64) * R_ROW + x[:, None] * R_COLUMN
     if PER_HEAD:
         r_at = r_at + tl.minimum(head, HEADS - 1) * R_HEAD
-    column, right = place_axis(
-        x[:, None].to(tl.float32) + tl.load(r_pointer + r_at), lowest_x, highest_x, last_x, COLUMNS
+    row, column, right, below = place_window(
+        r_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, R_AXIS, ROWS, COLUMNS
     )
-    if ROWS == 1:
-        row = tl.broadcast_to(y[:, None], column.shape)
-        below = right
-    else:
-        row, below = place_axis(
-            y[:, None].to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS), lowest_y, highest_y, last_y, ROWS
-        )
-
     exists = flat_exists(group, HEADS, G, CHANNELS, C)
     q_at = image * (Q_BATCH * Q_UNIT) + y[:, None].to(tl.int64) * (Q_ROW * Q_UNIT) + x[:, None] * Q_COLUMN
     q = tl.load(q_pointer + q_at + flat_channels(group, Q_HEAD, G, CHANNELS, C), mask=exists, other=0.0).to(tl.float32)
+    total, weights = attend(
+        q, k_pointer + image * (K_BATCH * K_UNIT), v_pointer + image * (V_BATCH * V_UNIT),
+        row, column, right, below, group, height, width, gamma,
+        K_ROW * K_UNIT, K_COLUMN, K_HEAD, K_RUN, V_ROW * V_UNIT, V_COLUMN, V_HEAD, V_RUN,
+        ROWS, COLUMNS, OVERHANGS, DOT, LARGE, CHANNELS, VALUE_CHANNELS, HEADS, T, G, C, CV,
+    )
 
-    k_base = k_pointer + image * (K_BATCH * K_UNIT)
-    k_channels = flat_channels(group, K_HEAD, G, CHANNELS, C)
-    scores = ()
-    for j in tl.static_range(KEYS):
-        offset = key_offset(row, column, K_ROW * K_UNIT, K_COLUMN, j, COLUMNS, LARGE)
-        key = load_key(
-            k_base, offset, k_channels, exists, row, column, height, width,
-            j, COLUMNS, T, G, C, OVERHANGS, K_RUN,
-        )
-        s = score(q, key, gamma, DOT, T, G, C)
-        scores = scores + (mask_overhang(s, row, column, height, width, j, COLUMNS, OVERHANGS),)
-
-    weights = sampling_weights(scores, right, below, ROWS, COLUMNS)
-
-    v_base = v_pointer + image * (V_BATCH * V_UNIT)
-    v_channels = flat_channels(group, V_HEAD, G, VALUE_CHANNELS, CV)
     v_exists = flat_exists(group, HEADS, G, VALUE_CHANNELS, CV)
-    total = tl.zeros((T, G * CV), tl.float32)
-    for j in tl.static_range(KEYS):
-        offset = key_offset(row, column, V_ROW * V_UNIT, V_COLUMN, j, COLUMNS, LARGE)
-        value = load_key(
-            v_base, offset, v_channels, v_exists, row, column, height, width,
-            j, COLUMNS, T, G, CV, OVERHANGS, V_RUN,
-        )
-        total += spread(weights[j], T, G, CV) * value
-
     token = (image * height + y[:, None]) * width + x[:, None]
     out_at = token * (HEADS * VALUE_CHANNELS) + flat_channels(group, VALUE_CHANNELS, G, VALUE_CHANNELS, CV)
     tl.store(out_pointer + out_at, total.to(out_pointer.dtype.element_ty), mask=valid[:, None] & v_exists)

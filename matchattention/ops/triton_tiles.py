@@ -60,10 +60,12 @@ def tiling(
     head_block = max(1, min(triton.next_power_of_2(heads), PROGRAM_CHANNELS // widest))
     groups = -(-heads // head_block)
     row = head_block * widest
-    queries = max(8, min(MOST_QUERIES, 4 * 32 * ELEMENTS_PER_THREAD // row))
+    # Larger tiles share more keys in 2D, where each key serves sixteen queries.
+    threads = 128 if window[0] == 1 else 256
+    queries = max(8, min(MOST_QUERIES, threads * elements_per_thread // row))
     while queries > 8 and batch * height * width * groups // queries < WANTED_PROGRAMS:
         queries //= 2
-    warps = max(1, min(8, queries * row // (32 * elements_per_thread)))
+    warps = max(1, min(threads // 32, queries * row // (32 * elements_per_thread)))
     across = queries if window[0] == 1 else 2 ** math.ceil(math.log2(queries) / 2)
     tile_x = min(across, triton.next_power_of_2(width))
     tile_y = min(queries // tile_x, triton.next_power_of_2(height))

@@ -216,3 +216,56 @@ def stack(values, COUNT: tl.constexpr, T: tl.constexpr, G: tl.constexpr):
                 joined = joined + (tl.join(parts[i], parts[i + (COUNT >> level)]),)
             parts = joined
     return tl.reshape(parts[0], (T, G * COUNT))
+
+
+@triton.jit
+def place_window(
+    r_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, R_AXIS,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):
+    """Where the tile's windows lie: first row and column, and the fractions below and right; all (T, G or 1).
+
+    `r_at` (T, G or 1) is the offset of each relative position's x component; y follows R_AXIS later.
+    """
+    centre = x[:, None].to(tl.float32) + tl.load(r_pointer + r_at)
+    column, right = place_axis(centre, lowest_x, highest_x, last_x, COLUMNS)
+    if ROWS == 1:
+        row = tl.broadcast_to(y[:, None], column.shape)
+        below = right
+    else:
+        centre = y[:, None].to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS)
+        row, below = place_axis(centre, lowest_y, highest_y, last_y, ROWS)
+    return row, column, right, below
+
+
+@triton.jit
+def attend(
+    q, k_base, v_base, row, column, right, below, group, height, width, gamma,
+    K_ROW, K_COLUMN: tl.constexpr, K_HEAD: tl.constexpr, K_RUN: tl.constexpr,
+    V_ROW, V_COLUMN: tl.constexpr, V_HEAD: tl.constexpr, V_RUN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, OVERHANGS: tl.constexpr, DOT: tl.constexpr, LARGE: tl.constexpr,
+    CHANNELS: tl.constexpr, VALUE_CHANNELS: tl.constexpr, HEADS: tl.constexpr,
+    T: tl.constexpr, G: tl.constexpr, C: tl.constexpr, CV: tl.constexpr,
+):
+    """The operator on one tile: attended values (T, G*CV) in fp32, and the tuple of weights (T, G)."""
+    exists = flat_exists(group, HEADS, G, CHANNELS, C)
+    k_channels = flat_channels(group, K_HEAD, G, CHANNELS, C)
+    scores = ()
+    for j in tl.static_range(ROWS * COLUMNS):
+        offset = key_offset(row, column, K_ROW, K_COLUMN, j, COLUMNS, LARGE)
+        key = load_key(
+            k_base, offset, k_channels, exists, row, column, height, width, j, COLUMNS, T, G, C, OVERHANGS, K_RUN
+        )
+        s = score(q, key, gamma, DOT, T, G, C)
+        scores = scores + (mask_overhang(s, row, column, height, width, j, COLUMNS, OVERHANGS),)
+    weights = sampling_weights(scores, right, below, ROWS, COLUMNS)
+    exists = flat_exists(group, HEADS, G, VALUE_CHANNELS, CV)
+    v_channels = flat_channels(group, V_HEAD, G, VALUE_CHANNELS, CV)
+    total = tl.zeros((T, G * CV), tl.float32)
+    for j in tl.static_range(ROWS * COLUMNS):
+        offset = key_offset(row, column, V_ROW, V_COLUMN, j, COLUMNS, LARGE)
+        value = load_key(
+            v_base, offset, v_channels, exists, row, column, height, width, j, COLUMNS, T, G, CV, OVERHANGS, V_RUN
+        )
+        total += spread(weights[j], T, G, CV) * value
+    return total, weights
