@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -13,6 +11,7 @@ from matchattention.synth.tables import MISS, SOLIDS, RayTables
 
 _INTERSECT = tuple(as_torch(f) for f in (shapes.hit_card, shapes.hit_box, shapes.hit_ellipsoid, shapes.hit_frustum,
                                          shapes.hit_torus, shapes.hit_terrain))
+TILE_HEIGHT, TILE_WIDTH = 32, 96  # px; intermediate results stay in the processor's cache
 _PARAMETERS = (4, 0, 0, 1, 1, 2)  # shape parameters that each kind's function takes
 
 
@@ -58,33 +57,41 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
     batch, views = tables.rays.shape[:2]
     samples = offsets.shape[0]
     device = tables.rays.device
-    depth = torch.full((batch, views, samples, height, width), MISS, device=device)
-    hit = torch.full((batch, views, samples, height, width), -1, dtype=torch.int32, device=device)
-    rows, bounds = tables.rays.tolist(), tables.bounds.tolist()
-    counts, lenses = tables.counts.tolist(), cameras.tolist()
-    x_pixel = torch.arange(width, dtype=torch.float32, device=device)
-    y_pixel = torch.arange(height, dtype=torch.float32, device=device)
+    depth = torch.empty((batch, views, samples, height, width), device=device)
+    hit = torch.empty((batch, views, samples, height, width), dtype=torch.int32, device=device)
+    bounds, lenses = tables.bounds.tolist(), cameras.tolist()
+    solids = [[(kind, i) for kind, count in enumerate(counts[:len(SOLIDS)])
+               for i in range(tables.slots[kind], tables.slots[kind] + count)] for counts in tables.counts.tolist()]
+    rows = tables.rays.tolist()
     for b in range(batch):
         for v in range(views):
             focal, cx, cy = lenses[b][v]
-            x = x_pixel + offsets[:, :1, None]  # (S, 1, W)
-            if shift is not None:
-                x = x + shift[b, v][None]
-            dx = ((x - cx) / focal).expand(samples, height, width)
-            dy = ((y_pixel[:, None] + offsets[:, 1:, None] - cy) / focal).expand(samples, height, width)
-            for kind, count in enumerate(counts[b][:len(SOLIDS)]):
-                for i in range(tables.slots[kind], tables.slots[kind] + count):
-                    low_x, high_x, low_y, high_y = bounds[b][v][i]
-                    top, bottom = _pixels(low_y, high_y, focal, cy, height)
-                    left, right = (0, width) if shift is not None else _pixels(low_x, high_x, focal, cx, width)
-                    if top >= bottom or left >= right:
-                        continue
-                    window = (slice(None), slice(top, bottom), slice(left, right))
-                    t = intersect(kind, rows[b][v][i], dx[window], dy[window])
-                    best, which = depth[b, v][window], hit[b, v][window]
-                    closer = t < best
-                    best.copy_(torch.where(closer, t, best))
-                    which.masked_fill_(closer, i)
+            for top in range(0, height, TILE_HEIGHT):
+                for left in range(0, width, TILE_WIDTH):
+                    tile = (slice(None), slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH))
+                    shape = depth[b, v][tile].shape
+                    x = torch.arange(left, left + shape[2], dtype=torch.float32, device=device) + offsets[:, :1, None]
+                    y = torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None] + offsets[:, 1:, None]
+                    if shift is not None:
+                        x = x + shift[b, v][tile[1:]]
+                    dx = ((x - cx) / focal).expand(shape)
+                    dy = ((y - cy) / focal).expand(shape)
+                    depth[b, v][tile], hit[b, v][tile] = _tile(solids[b], rows[b][v], bounds[b][v], dx, dy)
+    return depth, hit
+
+
+def _tile(solids: list[tuple[int, int]], rows: list[list[float]], bounds: list[list[float]], dx: Tensor,
+          dy: Tensor) -> tuple[Tensor, Tensor]:
+    """First hits of camera rays (dx, dy, 1) with the solids whose bounds meet theirs."""
+    left, right, top, bottom = (float(e) for e in (dx.min(), dx.max(), dy.min(), dy.max()))
+    depth = torch.full(dx.shape, MISS, device=dx.device)
+    hit = torch.full(dx.shape, -1, dtype=torch.int32, device=dx.device)
+    for kind, i in solids:
+        low_x, high_x, low_y, high_y = bounds[i]
+        if low_x < right and high_x > left and low_y < bottom and high_y > top:
+            t = intersect(kind, rows[i], dx, dy)
+            hit.masked_fill_(t < depth, i)
+            depth = torch.minimum(t, depth)
     return depth, hit
 
 
@@ -105,12 +112,3 @@ def cast_anywhere(tables: RayTables, scene: int, view: int, start: tuple[Tensor,
             hit = torch.where(t < depth, i, hit)
             depth = torch.minimum(t, depth)
     return depth, hit
-
-
-def _pixels(low: float, high: float, focal: float, principal: float, extent: int) -> tuple[int, int]:
-    """Range of pixels whose samples may see the bounds, as a half-open interval."""
-    if high < low:
-        return 0, 0
-    first = 0 if low * focal + principal < 0 else math.floor(min(low * focal + principal - 0.5, extent))
-    last = extent if high * focal + principal > extent else math.ceil(max(high * focal + principal + 1.5, 0))
-    return max(first, 0), min(last, extent)

@@ -14,6 +14,7 @@ from matchattention.synth.tables import KINDS, MISS, RayTables, ShadeTables
 _shade = as_torch(shading.shade)
 _through_pane = as_torch(shading.through_pane)
 MIRROR = COLUMNS.index("mirror")
+RUN = 12288  # pixels shaded at once; intermediate results stay in the processor's cache
 
 
 def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
@@ -41,7 +42,10 @@ def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tens
             for s in range(samples):
                 dx = (x_pixel + offsets[s, 0] - cx) / focal
                 dy = (y_pixel + offsets[s, 1] - cy) / focal
-                total += _one_sample(tables, solids, b, v, focal, dx, dy, depth[b, v, s].reshape(-1), hit[b, v, s].reshape(-1))
+                t, which = depth[b, v, s].reshape(-1), hit[b, v, s].reshape(-1)
+                for first in range(0, height * width, RUN):
+                    run = slice(first, first + RUN)
+                    total[:, run] += _one_sample(tables, solids, b, v, focal, dx[run], dy[run], t[run], which[run])
             image[b, v] = (total / samples).reshape(3, height, width)
     return image
 

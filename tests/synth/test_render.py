@@ -111,7 +111,7 @@ def test_largest_disparity_meets_the_draw():
 
 def test_memory_is_bounded_by_the_run():
     """A batch is rendered in runs: the rays of all its pairs never exist at once."""
-    stream = SceneStream(replace(SMALL, layouts={"flying": 1.0}), (8, 8), 40, 1, "cpu")
+    stream = SceneStream(replace(SMALL, layouts={"flying": 1.0}), (8, 8), 20, 1, "cpu")
     sizes = []
     original = rendering.cast
 
@@ -124,7 +124,7 @@ def test_memory_is_bounded_by_the_run():
         batch = stream.next()
     finally:
         rendering.cast = original
-    assert batch.image0.shape == (40, 3, 8, 8)
+    assert batch.image0.shape == (20, 3, 8, 8)
     assert max(sizes) <= 16
 
 
@@ -137,7 +137,7 @@ def test_triton_equals_its_twin():
         pytest.importorskip("triton.runtime.interpreter")
     capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1, "pane": 1}
     config = replace(SMALL, layouts={"forest": 1.0, "tabletop": 1.0}, capacity=capacity, shadow_size=16, samples=4)
-    size = (10, 20)
+    size = (6, 16)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bank = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     scene = draw_scenes(replace(config, photos=0.6), 3, range(2), size, photos=3)
