@@ -5,7 +5,6 @@ On a GPU both are Triton kernels (`triton_depthwise`) behind torch.library; else
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from typing import Any
 
@@ -60,13 +59,12 @@ def convglu_mix_plain(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     return F.gelu(depthwise3x3_plain(gate, weight, bias)) * value
 
 
-@functools.cache
-def _triton_is_installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
+# Asked once here: a compiler that traces a call cannot follow the question.
+_TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
 def _has_kernel(tokens: Tensor) -> bool:
-    return tokens.is_cuda and tokens.dtype != torch.float64 and _triton_is_installed()
+    return tokens.is_cuda and tokens.dtype != torch.float64 and _TRITON_IS_INSTALLED
 
 
 _library = torch.library.Library("matchattention", "FRAGMENT")

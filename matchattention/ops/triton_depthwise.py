@@ -304,7 +304,7 @@ def convolve_backward(grad: Tensor, x: Tensor, weight: Tensor, grad_x: Tensor) -
         num_warps=4, **strides("X", x), **strides("GRAD_X", grad_x), **strips.arguments(), **weight_strides(weight),
     )
     total = partial.sum(0)
-    return total[:9].t().reshape(channels, 1, 3, 3), total[9]
+    return total[:9].t().contiguous().view(channels, 1, 3, 3), total[9].clone()
 
 
 def gate_mix_backward(
