@@ -7,6 +7,7 @@ strength zero, and ``config.without("jpeg", "noise")`` gives the same pairs with
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from matchattention.errors import InputError
 
@@ -119,7 +120,8 @@ class SensorConfig:
             raise InputError(
                 f"no ingredient is called {sorted(unknown)[0]!r}; choose from {', '.join(INGREDIENTS)}"
             )
-        return replace(self, **{name: OFF for name in names})
+        switched: dict[str, Any] = dict.fromkeys(names, OFF)
+        return replace(self, **switched)
 
     def active(self, *names: str) -> bool:
         """Whether any of the named ingredients can happen."""
