@@ -17,10 +17,10 @@ _PATTERN_WEIGHTS = {"mottled": 3.0, "marble": 0.8, "stripes": 1.0, "checkers": 0
                     "text": 1.2, "photo": 0.0, "speckle": 0.8, "windows": 0.0, "wood": 1.2, "plaid": 0.6}
 
 
-def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0.75, vivid: float = 0.75) -> Tensor:
+def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0.75, vivid: float = 0.88) -> Tensor:
     """(B, *shape, 3) linear albedo: log-normal brightness, mostly muted, more warm than cold hues."""
     value = torch.exp(dice.normal(0.0, spread, *shape)) * brightness
-    saturation = vivid * dice.unit(*shape) ** 2.0
+    saturation = vivid * dice.unit(*shape) ** 1.8
     hue = (dice.normal(0.09, 0.11, *shape) * (u := dice.chance(0.65, *shape)) + dice.unit(*shape) * (~u)) % 1.0
     phase = torch.tensor([0.0, 1.0 / 3.0, 2.0 / 3.0], device=dice.device)
     wheel = ((hue[..., None] - phase + 0.5) % 1.0 - 0.5).abs() * 6.0  # 0 at the primary, 3 opposite

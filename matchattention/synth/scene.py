@@ -166,23 +166,23 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
     if setting.outdoor:
         elevation = dice.uniform(0.25, 1.3)
         distance = 6.0 * setting.extent
-        strength = dice.chance(0.7) * dice.uniform(1.2, 4.0)
+        strength = dice.chance(0.75) * dice.uniform(1.5, 5.0)
         haze_density = dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6) if config.haze else torch.zeros(batch, device=dice.device)
-        sky = torch.tensor([0.45, 0.6, 0.9], device=dice.device) * dice.uniform(0.6, 1.3)[:, None]
+        sky = torch.tensor([0.45, 0.62, 0.95], device=dice.device) * dice.log_uniform(0.6, 2.5)[:, None]
         clouds = dice.unit()
-        horizon = 0.55 * sky + 0.6 * dice.uniform(0.6, 1.3)[:, None]
-        above = (0.5 * sky + 0.3 * clouds[:, None]) * dice.uniform(0.7, 1.4)[:, None]
+        horizon = 0.55 * sky + dice.log_uniform(0.4, 2.0)[:, None]
+        above = torch.tensor([0.36, 0.44, 0.56], device=dice.device) * dice.log_uniform(0.35, 1.5)[:, None]
         below = above * dice.uniform(0.2, 0.5)[:, None] * torch.tensor([1.1, 1.0, 0.8], device=dice.device)
     else:
         elevation = dice.uniform(0.5, 1.5)
         distance = setting.extent * dice.uniform(0.7, 1.2)
-        strength = dice.uniform(0.4, 2.0)
+        strength = dice.log_uniform(0.6, 3.5)
         haze_density = torch.zeros(batch, device=dice.device)
         sky = torch.ones((batch, 3), device=dice.device) * dice.uniform(0.1, 1.0)[:, None]
         clouds = torch.zeros(batch, device=dice.device)
         horizon = sky * _tint(dice, 0.2)
-        above = dice.uniform(0.25, 0.7)[:, None] * _tint(dice, 0.12)
-        below = above * dice.uniform(0.4, 0.9)[:, None] * _tint(dice, 0.1)
+        above = dice.log_uniform(0.1, 0.6)[:, None] * _tint(dice, 0.12)
+        below = above * dice.uniform(0.3, 0.9)[:, None] * _tint(dice, 0.1)
     direction = torch.stack((torch.cos(elevation) * torch.sin(azimuth), -torch.sin(elevation), torch.cos(elevation) * torch.cos(azimuth)), -1)
     key = focus + direction * distance[:, None]
     around = dice.uniform(-math.pi, math.pi)
@@ -192,5 +192,5 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         key, fill, strength[:, None] * _tint(dice, 0.15), dice.uniform(0.0, 0.5)[:, None] * _tint(dice, 0.2), above, below,
         distance, torch.cat((horizon, haze_density[:, None]), 1), horizon, sky, clouds, dice.uniform(0.0, 100.0),
         torch.stack((dice.uniform(0.2, 0.9), setting.extent * dice.uniform(0.02, 0.1)), 1),
-        dice.uniform(0.5, 1.0) if config.shadows else torch.zeros(batch, device=dice.device),
+        dice.uniform(0.6, 1.0) if config.shadows else torch.zeros(batch, device=dice.device),
         towards(focus - key), spread)
