@@ -31,9 +31,9 @@ def parity(device: torch.device) -> dict[str, float]:
     size = (96, 160)
     host = draw_scenes(config, 5, range(4), size)
     scene = convert(host, lambda tensor: tensor.to(device))
-    baseline = rendering.choose_baseline(scene, config, size)
+    views = rendering.two_views(scene, rendering.choose_baseline(scene, config, size))
     photos = photo_pyramid(None, device)
-    on_device = rendering.prepare(scene, baseline, config, photos)
+    on_device = rendering.prepare(scene, views, config, photos)
     on_host = rendering.Prepared(*(convert(part, torch.Tensor.cpu) for part in on_device))
     offsets = rendering.sample_offsets(config.samples, device)
     depth, hit = cast_triton.cast(on_device.tables, on_device.cameras, size, offsets)
@@ -93,7 +93,7 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
         return value
 
     baseline = timed("probe", lambda: rendering.choose_baseline(scene, config, size))
-    ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, baseline, config, photos))
+    ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, rendering.two_views(scene, baseline), config, photos))
     depth, hit = timed("cast", lambda: cast_triton.cast(ready.tables, ready.cameras, size, offsets))
     timed("shade", lambda: shade_triton.shade(ready.shading, ready.tables, ready.cameras, offsets, depth, hit))
     timed("render_all", lambda: rendering.render(scene, config, size, photos))

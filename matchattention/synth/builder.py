@@ -20,11 +20,15 @@ CARD_THICKNESS = 1e-3  # m; cards are flat, but their bounds and matrices need a
 
 
 class Frame(NamedTuple):
-    """Where groups stand: origin (B, n, 3) m, rotation (B, n, 3, 3) by rows, scale (B, n)."""
+    """Where groups stand: origin (B, n, 3) m, rotation (B, n, 3, 3) by rows, scale (B, n), number (n,).
+
+    Groups with number 0 belong to the world that stands still; parts of any other number move together.
+    """
 
     origin: Tensor
     rotation: Tensor
     scale: Tensor
+    group: Tensor
 
 
 class Primitives(NamedTuple):
@@ -36,7 +40,9 @@ class Primitives(NamedTuple):
         half: (B, N, 3) m.
         shape: (B, N, 4) shape parameters.
         material: (B, N) int64 index into the scene's palette.
-        group: (B, N) fp32 number of the rigid group.
+        number: (B, N) fp32, of the part: seeds its texture.
+        group: (B, N) int64, of the rigid group, 0 for what stands still.
+        pivot: (B, N, 3) m, the group's origin.
         counts: (B, 7) int32.
         slots: first slot of each kind, then N.
     """
@@ -46,7 +52,9 @@ class Primitives(NamedTuple):
     half: Tensor
     shape: Tensor
     material: Tensor
+    number: Tensor
     group: Tensor
+    pivot: Tensor
     counts: Tensor
     slots: Slots
 
@@ -115,7 +123,7 @@ class _Part(NamedTuple):
     axes: Tensor
     shape: tuple[Tensor, ...]
     material: Tensor
-    group: Tensor
+    number: Tensor
     active: Tensor
 
 
@@ -140,8 +148,10 @@ class Builder:
         self._bars: list[tuple[_Part, Tensor, Tensor]] = []
         self._constants: dict[float, Tensor] = {}
         self._numbers = torch.arange(4096, dtype=torch.float32, device=device)
+        self._still = torch.zeros((), device=device)
+        self._parts_noted = 0
         self._yes = torch.ones((), dtype=torch.bool, device=device)
-        self._groups = 0
+        self.groups = 1
 
     def constant(self, value: float) -> Tensor:
         """A number as a tensor, made once."""
@@ -149,14 +159,16 @@ class Builder:
             self._constants[value] = torch.tensor(float(value), device=self.device)
         return self._constants[value]
 
-    def frame(self, origin: Tensor, rotation: Tensor | None = None, scale: Tensor | float = 1.0) -> Frame:
-        """A rigid frame for groups: (B, n, 3) origins."""
+    def frame(self, origin: Tensor, rotation: Tensor | None = None, scale: Tensor | float = 1.0, moves: bool = False) -> Frame:
+        """A rigid frame for groups: (B, n, 3) origins; `moves` makes each a body of its own in a second frame."""
         n = origin.shape[1]
         if rotation is None:
             rotation = self.identity
         if not isinstance(scale, Tensor):
             scale = self.constant(scale)
-        return Frame(origin, rotation.expand(self.batch, n, 3, 3), scale.expand(self.batch, n))
+        group = self._numbers[self.groups:self.groups + n] if moves else self._still.expand(n)
+        self.groups += n if moves else 0
+        return Frame(origin, rotation.expand(self.batch, n, 3, 3), scale.expand(self.batch, n), group)
 
     def _note(self, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None,
               shape: tuple[float | Tensor, ...], material: Tensor | int, active: Tensor | None) -> _Part:
@@ -164,11 +176,11 @@ class Builder:
         lead = (self.batch, n)
         columns = [(s if isinstance(s, Tensor) else self.constant(s)).expand(lead) for s in (*shape, *(0.0,) * (4 - len(shape)))]
         index = material if isinstance(material, Tensor) else self.constant(material)
-        group = self._numbers[self._groups:self._groups + n].expand(lead)
-        self._groups += n
+        number = self._numbers[self._parts_noted:self._parts_noted + n].expand(lead)
+        self._parts_noted += n
         return _Part(frame, centre.expand(*lead, 3), half.expand(*lead, 3),
                      (self.identity if axes is None else axes).expand(*lead, 3, 3), tuple(columns), index.expand(lead),
-                     group, (self._yes if active is None else active).expand(lead))
+                     number, (self._yes if active is None else active).expand(lead))
 
     def add(self, kind: str, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None = None,
             shape: tuple[float | Tensor, ...] = (), material: Tensor | int = 0,
@@ -206,7 +218,7 @@ class Builder:
         centre, axes = 0.5 * (start + end), towards(along)
         first = 0
         for part, *_ in self._bars:
-            window = slice(first, first + part.group.shape[1])
+            window = slice(first, first + part.number.shape[1])
             first = window.stop
             self._parts["frustum"].append(part._replace(centre=centre[:, window], half=half[:, window], axes=axes[:, window]))
         self._bars = []
@@ -221,28 +233,30 @@ class Builder:
             slots.append(slots[-1] + room)
             parts = self._parts[kind]
             if not parts:
-                packed.append([torch.zeros((self.batch, room, *s), device=self.device) for s in ((3, 3), (3,), (3,), (4,), (), ())])
+                packed.append([torch.zeros((self.batch, room, *s), device=self.device) for s in ((3, 3), (3,), (3,), (4,), (), (), (), (3,))])
                 counts.append(torch.zeros(self.batch, dtype=torch.int64, device=self.device))
                 continue
             rotation = torch.cat([part.frame.rotation for part in parts], 1)
             scale = torch.cat([part.frame.scale for part in parts], 1)[..., None]
             local = torch.cat([part.centre for part in parts], 1)
-            centre = torch.cat([part.frame.origin for part in parts], 1) + scale * (local[..., None, :] @ rotation)[..., 0, :]
+            pivot = torch.cat([part.frame.origin for part in parts], 1)
+            centre = pivot + scale * (local[..., None, :] @ rotation)[..., 0, :]
             axes = torch.cat([part.axes for part in parts], 1) @ rotation
             half = torch.cat([part.half for part in parts], 1) * scale
             if kind in ("card", "pane"):
                 half[..., 2] = CARD_THICKNESS
             shape = torch.stack([torch.cat([part.shape[k] for part in parts], 1) for k in range(4)], -1)
             material = torch.cat([part.material.float() for part in parts], 1)
-            group = torch.cat([part.group for part in parts], 1)
+            number = torch.cat([part.number for part in parts], 1)
+            group = torch.cat([part.frame.group for part in parts]).expand_as(number)
             active = torch.cat([part.active for part in parts], 1)
             order = torch.argsort((~active).to(torch.uint8), dim=1, stable=True)[:, :room]
             taken = [torch.gather(c, 1, order.reshape(*order.shape, *(1,) * (c.dim() - 2)).expand(*order.shape, *c.shape[2:]))
-                     for c in (axes, centre, half, shape, material, group)]
+                     for c in (axes, centre, half, shape, material, number, group, pivot)]
             missing = room - order.shape[1]
             if missing > 0:
                 taken = [torch.cat((c, c.new_zeros((c.shape[0], missing, *c.shape[2:]))), 1) for c in taken]
             packed.append(taken)
             counts.append(active.sum(1).clamp(max=room))
-        axes, centre, half, shape, material, group = (torch.cat(column, dim=1) for column in zip(*packed))
-        return Primitives(axes, centre, half, shape, material.long(), group, torch.stack(counts, 1).to(torch.int32), tuple(slots))
+        axes, centre, half, shape, material, number, group, pivot = (torch.cat(column, dim=1) for column in zip(*packed))
+        return Primitives(axes, centre, half, shape, material.long(), number, group.long(), pivot, torch.stack(counts, 1).to(torch.int32), tuple(slots))

@@ -47,7 +47,7 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
         cameras: (B, V, 3) px: focal length and principal point (x, y).
         size: height and width.
         offsets: (S, 2) px, sample positions (x, y) relative to the pixel's centre.
-        shift: (B, V, H, W) px added to each pixel's x, or None.
+        shift: (B, V, 2, H, W) px added to each pixel's x and y, or None.
 
     Returns:
         depth: (B, V, S, H, W) m, `MISS` where nothing is hit.
@@ -73,7 +73,8 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
                     x = torch.arange(left, left + shape[2], dtype=torch.float32, device=device) + offsets[:, :1, None]
                     y = torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None] + offsets[:, 1:, None]
                     if shift is not None:
-                        x = x + shift[b, v][tile[1:]]
+                        x = x + shift[b, v, 0][tile[1:]]
+                        y = y + shift[b, v, 1][tile[1:]]
                     dx = ((x - cx) / focal).expand(shape)
                     dy = ((y - cy) / focal).expand(shape)
                     depth[b, v][tile], hit[b, v][tile] = _tile(solids[b], rows[b][v], bounds[b][v], dx, dy)

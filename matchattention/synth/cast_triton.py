@@ -149,7 +149,9 @@ def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, heigh
     x = column.to(tl.float32) + tl.load(offsets + sample * 2)
     y = row.to(tl.float32) + tl.load(offsets + sample * 2 + 1)
     if SHIFTED:
-        x += tl.load(shift + (view * height + row) * width + column, mask=inside, other=0.0)
+        place = (view * 2 * height + row) * width + column
+        x += tl.load(shift + place, mask=inside, other=0.0)
+        y += tl.load(shift + place + height * width, mask=inside, other=0.0)
     dx = (x - cx) / focal
     dy = (y - cy) / focal
     best, which = nearest(rays + view * total * 16, bounds + view * total * 4, counts + scene * 7, 0.0, 0.0, 0.0, dx, dy, 1.0,

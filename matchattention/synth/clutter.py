@@ -45,7 +45,7 @@ def floating(builder: Builder, dice: Dice, camera: Camera, config: SceneConfig, 
         if kind == "torus":
             half = vector(size, size, size)
             shape = (dice.uniform(0.06, 0.4, n),)
-        builder.add(kind, builder.frame(origin), torch.zeros(3, device=builder.device), half, random_rotation(dice, n),
+        builder.add(kind, builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), half, random_rotation(dice, n),
                     shape, objects.any_material(dice, n), filled[:, torch.arange(n, device=dice.device) * most // n])
 
 
@@ -61,7 +61,7 @@ def cards(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     foliage = (pattern == objects.LEAVES) | (pattern == objects.GRASS) | (pattern == objects.BRANCHES)
     material = torch.where(foliage & dice.chance(0.7, most), objects.p.FOLIAGE, objects.any_material(dice, most))
     rotation = turn @ camera.rotation[:, None]
-    builder.add("card", builder.frame(origin), torch.zeros(3, device=builder.device), vector(half_u, half_v, 1.0), rotation,
+    builder.add("card", builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), vector(half_u, half_v, 1.0), rotation,
                 (pattern, (half_u / cell).clamp(1.0, 24.0), (half_v / cell).clamp(1.0, 24.0), dice.unit(most)), material,
                 present(dice, most, 0.1, 1.0, probability))
 
@@ -83,7 +83,7 @@ def wires(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     radius = depth / camera.focal[:, None] * dice.log_uniform(0.35, 3.5, most)
     length = depth * torch.where(row, dice.log_uniform(0.1, 1.0, 1), dice.log_uniform(0.1, 1.5, most))
     reach = 0.5 * length[..., None] * direction / direction.norm(dim=-1, keepdim=True)
-    frame = builder.frame(origin)
+    frame = builder.frame(origin, moves=True)
     builder.bar(frame, -reach, reach, radius, torch.where(dice.chance(0.5, most), objects.p.METAL,
                 objects.any_material(dice, most)), present(dice, most, 0.2, 1.0, probability),
                 torch.where(dice.chance(0.7, most), 0.0, dice.unit(most)))
@@ -95,7 +95,7 @@ def hanging(builder: Builder, dice: Dice, camera: Camera, near: float, far: floa
     radius = depth * dice.log_uniform(0.06, 0.3, most)
     leaf = depth / camera.focal[:, None] * dice.log_uniform(4.0, 24.0, most)
     active = present(dice, most, 0.2, 1.0, probability)
-    frame = builder.frame(origin)
+    frame = builder.frame(origin, moves=True)
     objects.crown(builder, dice, frame, torch.zeros(3, device=builder.device), radius, leaf, 4, active)
     objects.crown(builder, dice, frame, torch.zeros(3, device=builder.device), radius, leaf * 2.0, 2, active,
                   objects.p.BARK, objects.BRANCHES)
@@ -109,5 +109,5 @@ def panes(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     origin, depth = camera.scatter(dice, near, far, n, margin=0.5)
     half = torch.stack((depth * dice.uniform(0.1, 0.7, n), depth * dice.uniform(0.1, 0.7, n), torch.ones_like(depth)), -1)
     turn = yaw_rotation(dice.normal(0.0, 0.6, n)) @ pitch_rotation(dice.normal(0.0, 0.2, n))
-    builder.add("pane", builder.frame(origin), torch.zeros(3, device=builder.device), half, turn @ camera.rotation[:, None],
+    builder.add("pane", builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), half, turn @ camera.rotation[:, None],
                 material=objects.p.PANE, active=present(dice, n, 0.3, 1.0, probability))

@@ -19,6 +19,14 @@ class SceneConfig:
     """Horizontal, degrees."""
     disparity: tuple[float, float] = (0.025, 0.40)
     """Largest disparity of a pair as a share of the width, log-uniform."""
+    task: str = "stereo"
+    """"stereo" (two cameras, one moment) or "flow" (one camera, two moments)."""
+    motion: tuple[float, float] = (0.001, 0.12)
+    """Flow: movement of groups and camera between the frames as a share of the width, log-uniform."""
+    still: float = 0.35
+    """Flow: share of groups that stand still."""
+    turn: float = 0.06
+    """Flow: deviation of a group's turn and largest turn of the camera, rad."""
     near_quantile: float = 0.01
     """The nearest share of pixels that may exceed the drawn largest disparity."""
     roll: float = 4.0
@@ -74,4 +82,5 @@ PRESETS: dict[str, SceneConfig] = {
     "forest": SceneConfig(layouts={"forest": 1.0}),
     "flying": SceneConfig(layouts={"flying": 1.0}),
 }
+PRESETS["flow"] = replace(PRESETS["mixed"], task="flow")
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)

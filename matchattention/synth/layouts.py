@@ -59,7 +59,7 @@ def _standing(builder: Builder, dice: Dice, camera: Camera, near: float, far: fl
     heading = torch.atan2(forward[:, 0], forward[:, 2])[:, None] + angle
     x = camera.position[:, :1] + distance * torch.sin(heading)
     z = camera.position[:, 2:] + distance * torch.cos(heading)
-    return builder.frame(vector(x, y, z), yaw_rotation(dice.uniform(-math.pi, math.pi, n)))
+    return builder.frame(vector(x, y, z), yaw_rotation(dice.uniform(-math.pi, math.pi, n)), moves=True)
 
 
 def _leaf(camera: Camera, frame: Frame, dice: Dice, low: float, high: float) -> Tensor:
@@ -183,7 +183,7 @@ def tabletop(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int,
     def spots(n: int, scale: tuple[float, float] = (0.7, 1.5)) -> Frame:
         place = dice.normal(0.0, 0.33, n, 2)
         return builder.frame(vector(place[..., 0], 0.0, 0.7 * place[..., 1]), yaw_rotation(dice.uniform(-math.pi, math.pi, n)),
-                             dice.log_uniform(*scale, n))
+                             dice.log_uniform(*scale, n), moves=True)
 
     for maker, n in ((objects.books, 3), (objects.board, 4), (objects.cup_of_sticks, 4), (objects.figurine, 4),
                      (objects.basket, 2), (objects.lamp, 1), (objects.machine, 2), (objects.pipes, 1), (objects.chair, 1)):
@@ -250,7 +250,7 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
         builder.add("box", builder.frame(vector(x, -tall, z)), vector(0.0 * x, 0.0, 0.0), vector(back, tall, width), material=material, active=built)
         n = 3
         parked = builder.frame(vector(side * (half_road - 1.1) + dice.uniform(-0.3, 0.3, n), 0.0, dice.log_uniform(5.0, 45.0, n)),
-                               yaw_rotation(dice.normal(0.0, 0.06, n)))
+                               yaw_rotation(dice.normal(0.0, 0.06, n)), moves=True)
         objects.car(builder, dice, parked, clutter.present(dice, n))
         n = 4
         posts = builder.frame(vector(side * (half_road + 0.5) + 0.0 * dice.unit(n), 0.0, dice.log_uniform(4.0, 50.0, n)))
@@ -272,15 +272,15 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
                     clutter.present(dice, n, 0.0, 1.0, 0.6))
     n = 3
     ahead = builder.frame(vector(half_road * dice.uniform(-0.6, 0.6, n), 0.0, dice.log_uniform(7.0, 60.0, n)),
-                          yaw_rotation(dice.normal(0.0, 0.15, n)))
+                          yaw_rotation(dice.normal(0.0, 0.15, n)), moves=True)
     objects.car(builder, dice, ahead, clutter.present(dice, n))
     n = 3
     walkers = builder.frame(vector(half_road * dice.uniform(-1.3, 1.3, n), 0.0, dice.log_uniform(4.0, 30.0, n)),
-                            yaw_rotation(dice.uniform(-3.1, 3.1, n)))
+                            yaw_rotation(dice.uniform(-3.1, 3.1, n)), moves=True)
     objects.person(builder, dice, walkers, clutter.present(dice, n, 0.0, 1.0, 0.6))
     n = 2
     bikes = builder.frame(vector(half_road * dice.uniform(-1.2, 1.2, n), 0.0, dice.log_uniform(4.0, 20.0, n)),
-                          yaw_rotation(dice.uniform(-3.1, 3.1, n)))
+                          yaw_rotation(dice.uniform(-3.1, 3.1, n)), moves=True)
     objects.bicycle(builder, dice, bikes, clutter.present(dice, n, 0.0, 1.0, 0.5))
     n = 8
     patch = builder.frame(vector(half_road * dice.uniform(-1.0, 1.0, n), -0.003, dice.log_uniform(3.0, 40.0, n)), yaw_rotation(dice.normal(0.0, 0.3, n)))
@@ -380,7 +380,7 @@ def flying(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     tilt = yaw_rotation(dice.normal(0.0, 0.5, n)) @ pitch_rotation(dice.normal(0.0, 0.4, n))
     reach = torch.tensor([60.0, 3.0, 3.0], device=builder.device).expand(builder.batch, n)
     active = torch.stack((dice.chance(0.85), dice.chance(0.5), dice.chance(0.5)), 1)
-    builder.add("card", builder.frame(local @ camera.rotation), torch.zeros(3, device=builder.device), vector(reach, reach, 1.0),
+    builder.add("card", builder.frame(local @ camera.rotation, moves=True), torch.zeros(3, device=builder.device), vector(reach, reach, 1.0),
                 tilt @ camera.rotation[:, None], material=torch.tensor([p.BACKDROP, p.WALL, p.CEILING], device=builder.device).expand(builder.batch, n),
                 active=active)
     clutter.floating(builder, dice, camera, config, 0.7, 6.0, 1.0, 2 * config.floating_count)

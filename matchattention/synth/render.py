@@ -12,6 +12,7 @@ from torch import Tensor
 from matchattention.synth import cast_torch, shade_torch
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dialect import HAS_TRITON
+from matchattention.synth.labels import rigid_match, stereo_match
 from matchattention.synth.scene import Light, Scene
 from matchattention.synth.shading import AMBIENCE
 from matchattention.synth.tables import MISS, Photos, RayTables, ShadeTables, Slots, photo_pyramid, ray_tables
@@ -19,32 +20,56 @@ from matchattention.synth.tables import MISS, Photos, RayTables, ShadeTables, Sl
 if HAS_TRITON:
     from matchattention.synth import cast_triton, shade_triton
 
-LARGEST_DISPARITY = 0.5  # of the width; nearer surfaces are drawn but not labelled
+LARGEST_OFFSET = 0.5  # of the width; matches farther away are drawn but not labelled
 PROBE_ROWS = 48  # the small cast that finds how near the scene is
 
 
 class Rendered(NamedTuple):
-    """Both views of a batch of scenes, view 0 left.
+    """Both views of a batch of scenes, view 0 left or first.
 
     Attributes:
         image: (B, 2, 3, H, W) linear light, exposed.
-        disparity: (B, 2, H, W) px, positive, 0 for the sky.
+        field: (B, 2, H, W, 2) px, offset from a pixel to its match; zero where not valid.
         valid: (B, 2, H, W) bool.
         occluded: (B, 2, H, W) bool: hidden in the other view or outside of it.
-        depth: (B, 2, H, W) m.
+        depth: (B, 2, H, W) m, `tables.MISS` for the sky.
         hit: (B, 2, H, W) int32 slot of the primitive, -1 for the sky.
         lens: (B, 3) px: focal length and principal point of both views.
-        baseline: (B,) m.
+        baseline: (B,) m; zero for flow.
     """
 
     image: Tensor
-    disparity: Tensor
+    field: Tensor
     valid: Tensor
     occluded: Tensor
     depth: Tensor
     hit: Tensor
     lens: Tensor
     baseline: Tensor
+
+
+class Views(NamedTuple):
+    """Two cameras and the world as each of them finds it.
+
+    Attributes:
+        axes: (B, 2, N, 3, 3) unit axes of the primitives.
+        centre: (B, 2, N, 3) m.
+        rotation: (B, 2, 3, 3) world to camera.
+        position: (B, 2, 3) m.
+    """
+
+    axes: Tensor
+    centre: Tensor
+    rotation: Tensor
+    position: Tensor
+
+
+class Prepared(NamedTuple):
+    """Everything the kernels read for both views: the caster's tables, (B, 2, 3) px lenses, the shader's tables."""
+
+    tables: RayTables
+    cameras: Tensor
+    shading: ShadeTables
 
 
 @cache
@@ -57,14 +82,16 @@ def sample_offsets(samples: int, device: torch.device) -> Tensor:
         return torch.zeros((1, 2), device=device)
     radius = math.sqrt(samples / (6.0 * (samples - 1)))
     turns = [2.0 * math.pi * (k + 0.2) / (samples - 1) for k in range(samples - 1)]
-    return torch.tensor([[0.0, 0.0]] + [[radius * math.cos(a), radius * math.sin(a)] for a in turns]).to(device, non_blocking=True)
+    ring = [[radius * math.cos(a), radius * math.sin(a)] for a in turns]
+    return torch.tensor([[0.0, 0.0], *ring], device=device)
 
 
 def _use_triton(device: torch.device) -> bool:
     return HAS_TRITON and device.type == "cuda"
 
 
-def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor,
+         shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """First hits on whatever device the tables are; see `cast_torch.cast`."""
     backend = cast_triton if _use_triton(tables.rays.device) else cast_torch
     return backend.cast(tables, cameras, size, offsets, shift)
@@ -76,12 +103,9 @@ def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tens
     return backend.shade(tables, solids, cameras, offsets, depth, hit)
 
 
-def look(scene: Scene, rotation: Tensor, position: Tensor) -> RayTables:
-    """The scene's primitives as seen by V cameras with (B, V, 3, 3) rotations at (B, V, 3) m."""
+def look(scene: Scene, axes: Tensor, centre: Tensor, rotation: Tensor, position: Tensor) -> RayTables:
+    """Primitives at (B, V, N, ...) places as seen by V cameras with (B, V, 3, 3) rotations at (B, V, 3) m."""
     p = scene.primitives
-    views = position.shape[1]
-    axes = p.axes[:, None].expand(-1, views, -1, -1, -1)
-    centre = p.centre[:, None].expand(-1, views, -1, -1)
     return ray_tables(axes, centre, p.half, p.shape, p.counts, p.slots, rotation, position)
 
 
@@ -96,8 +120,9 @@ def choose_baseline(scene: Scene, config: SceneConfig, size: tuple[int, int]) ->
     shrink = rows / height
     columns = max(round(width * shrink), 8)
     lens = (scene.lens * shrink)[:, None]
-    tables = look(scene, scene.rotation[:, None], scene.position[:, None])
-    depth, _ = cast(tables, lens.contiguous(), (rows, columns), torch.zeros((1, 2), device=lens.device))
+    p = scene.primitives
+    tables = look(scene, p.axes[:, None], p.centre[:, None], scene.rotation[:, None], scene.position[:, None])
+    depth, _ = cast(tables, lens.contiguous(), (rows, columns), sample_offsets(1, lens.device))
     ordered = depth.flatten(1).sort(dim=1).values
     near = ordered[:, int(config.near_quantile * ordered.shape[1])].clamp(0.05, 200.0)
     reach = scene.lens[:, 0] / near  # px of disparity per m of baseline
@@ -106,58 +131,50 @@ def choose_baseline(scene: Scene, config: SceneConfig, size: tuple[int, int]) ->
     return torch.where(scene.baseline.isnan(), drawn, torch.minimum(scene.baseline, most))
 
 
-class Prepared(NamedTuple):
-    """Everything the kernels read for both views: the caster's tables, (B, 2, 3) px lenses, the shader's tables."""
+def two_views(scene: Scene, baseline: Tensor) -> Views:
+    """The second camera (B,) m to the right of the first, or the second moment of a flow pair."""
+    p = scene.primitives
+    if scene.second is None:
+        right = scene.position + baseline[:, None] * scene.rotation[:, 0]
+        return Views(p.axes[:, None].expand(-1, 2, -1, -1, -1), p.centre[:, None].expand(-1, 2, -1, -1),
+                     scene.rotation[:, None].expand(-1, 2, -1, -1), torch.stack((scene.position, right), 1))
+    second = scene.second
+    return Views(torch.stack((p.axes, second.axes), 1), torch.stack((p.centre, second.centre), 1),
+                 torch.stack((scene.rotation, second.rotation), 1), torch.stack((scene.position, second.position), 1))
 
-    tables: RayTables
-    cameras: Tensor
-    shading: ShadeTables
 
-
-def prepare(scene: Scene, baseline: Tensor, config: SceneConfig, photos: Photos) -> Prepared:
-    """Put the second camera at (B,) m to the right of the first and build the tables of both views."""
-    right = scene.position + baseline[:, None] * scene.rotation[:, 0]
-    position = torch.stack((scene.position, right), 1)
-    rotation = scene.rotation[:, None].expand(-1, 2, -1, -1)
-    tables = look(scene, rotation, position)
+def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> Prepared:
+    """Build the tables of both views."""
+    tables = look(scene, *views)
     cameras = scene.lens[:, None].expand(-1, 2, -1).contiguous()
-    shadow, shadow_lens = _shadow_map(scene, config)
-    surface = torch.cat((scene.primitives.half, scene.primitives.group[..., None]), -1)
-    shading = ShadeTables(_kinds(tables.slots, surface.device), surface.contiguous(), scene.material.contiguous(),
-                          _ambience(scene.light, rotation, position, shadow_lens), shadow, photos)
+    shadow, shadow_focal = _shadow_maps(scene, views, config)
+    surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
+    ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
+    shading = ShadeTables(_kinds(tables.slots, surface.device), surface.contiguous(), scene.material.contiguous(), ambience,
+                          shadow, photos)
     return Prepared(tables, cameras, shading)
 
 
 def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos | None = None) -> Rendered:
     """Render both views of every scene with exact labels; nothing waits for the device."""
-    baseline = choose_baseline(scene, config, size)
     photos = photo_pyramid(None, scene.lens.device) if photos is None else photos
-    tables, cameras, shading = prepare(scene, baseline, config, photos)
+    stereo = scene.second is None
+    baseline = choose_baseline(scene, config, size) if stereo else torch.zeros_like(scene.disparity)
+    views = two_views(scene, baseline)
+    tables, cameras, shading = prepare(scene, views, config, photos)
     offsets = sample_offsets(config.samples, scene.lens.device)
     depth, hit = cast(tables, cameras, size, offsets)
     image = shade(shading, tables, cameras, offsets, depth, hit)
-    centre, slot = depth[:, :, 0], hit[:, :, 0]
-    scale = (scene.lens[:, 0] * baseline)[:, None, None, None]
-    disparity = torch.where(centre < 0.5 * MISS, scale / centre, 0.0)
-    valid = torch.isfinite(disparity) & (disparity <= LARGEST_DISPARITY * size[1])
-    occluded = _occluded(tables, cameras, size, centre, disparity)
-    image = _expose(image, scene.exposure, slot < 0)
-    valid &= torch.isfinite(image).all(2)
-    image = torch.nan_to_num(image, nan=0.0, posinf=8.0, neginf=0.0).clamp(0.0, 8.0)
-    return Rendered(image, torch.where(valid, disparity, 0.0), valid, occluded, centre, slot, scene.lens, baseline)
-
-
-@cache
-def _kinds(slots: Slots, device: torch.device) -> Tensor:
-    """(N,) int32 kind of each slot."""
-    ranges = zip(slots, slots[1:])
-    return torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in enumerate(ranges)]).to(device)
-
-
-@cache
-def _towards_other(device: torch.device) -> Tensor:
-    """(1, 2, 1, 1) direction of the match along x: to the left from the left view, to the right from the right one."""
-    return torch.tensor([-1.0, 1.0], device=device)[None, :, None, None]
+    depth, hit = depth[:, :, 0], hit[:, :, 0]
+    if stereo:
+        match = stereo_match(depth, scene.lens[:, 0], baseline)
+    else:
+        match = rigid_match(depth, hit, scene.lens, *views)
+    valid = (match.field.square().sum(-1) <= (LARGEST_OFFSET * size[1]) ** 2) & torch.isfinite(image).all(2)
+    field = torch.where(valid[..., None], match.field, 0.0)
+    occluded = _occluded(tables, cameras, size, field, match.depth)
+    image = _expose(torch.nan_to_num(image, nan=0.0, posinf=0.0), scene.exposure, hit < 0).clamp(0.0, 8.0)
+    return Rendered(image, field, valid, occluded, depth, hit, scene.lens, baseline)
 
 
 def _expose(image: Tensor, target: Tensor, sky: Tensor) -> Tensor:
@@ -170,27 +187,38 @@ def _expose(image: Tensor, target: Tensor, sky: Tensor) -> Tensor:
     return image * (target[:, None, None, None] / mean.clamp(min=1e-4))[:, None]
 
 
-def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], depth: Tensor, disparity: Tensor) -> Tensor:
-    """Whether the other camera sees something else at the exact place where a pixel's point projects."""
-    width = size[1]
-    shift = _towards_other(depth.device) * disparity
+def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], field: Tensor, depth: Tensor) -> Tensor:
+    """Whether the other camera sees something nearer at the exact place where a pixel's point projects."""
+    height, width = size
     other = RayTables(tables.rays.flip(1), tables.bounds.flip(1), tables.counts, tables.slots)
-    first, _ = cast(other, cameras, size, torch.zeros((1, 2), device=depth.device), shift)
-    x = torch.arange(width, device=depth.device) + shift
-    return (first[:, :, 0] < depth * (1.0 - 5e-4)) | (x < -0.5) | (x > width - 0.5)
+    shift = field.movedim(-1, 2).contiguous()
+    first, _ = cast(other, cameras, size, sample_offsets(1, field.device), shift)
+    x = torch.arange(width, device=field.device) + field[..., 0]
+    y = torch.arange(height, device=field.device)[:, None] + field[..., 1]
+    outside = (x < -0.5) | (x > width - 0.5) | (y < -0.5) | (y > height - 0.5)
+    return (first[:, :, 0] < depth * (1.0 - 5e-4)) | outside
 
 
-def _shadow_map(scene: Scene, config: SceneConfig) -> tuple[Tensor, Tensor]:
-    """(B, S, S) m: depth from the key light, and (B,) px: focal length of the light's camera."""
+def _shadow_maps(scene: Scene, views: Views, config: SceneConfig) -> tuple[Tensor, Tensor]:
+    """(B, M, S, S) m: depth from the key light, and (B,) px: focal length of the light's camera."""
     side = config.shadow_size
     focal = 0.5 * side / scene.light.spread
     if not config.shadows:
-        return torch.full((scene.lens.shape[0], 8, 8), MISS, device=scene.lens.device), focal
+        return torch.full((focal.shape[0], 1, 8, 8), MISS, device=focal.device), focal
+    moments = 1 if scene.second is None else 2
     middle = torch.full_like(focal, 0.5 * (side - 1))
-    cameras = torch.stack((focal, middle, middle), -1)[:, None].contiguous()
-    tables = look(scene, scene.light.rotation[:, None], scene.light.key[:, None])
-    depth, _ = cast(tables, cameras, (side, side), torch.zeros((1, 2), device=focal.device))
-    return depth[:, 0, 0].contiguous(), focal
+    cameras = torch.stack((focal, middle, middle), -1)[:, None].expand(-1, moments, -1)
+    tables = look(scene, views.axes[:, :moments], views.centre[:, :moments],
+                  scene.light.rotation[:, None].expand(-1, moments, -1, -1), scene.light.key[:, None].expand(-1, moments, -1))
+    depth, _ = cast(tables, cameras, (side, side), sample_offsets(1, focal.device))
+    return depth[:, :, 0].contiguous(), focal
+
+
+@cache
+def _kinds(slots: Slots, device: torch.device) -> Tensor:
+    """(N,) int32 kind of each slot."""
+    ranges = zip(slots, slots[1:])
+    return torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in enumerate(ranges)]).to(device)
 
 
 def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Tensor) -> Tensor:
@@ -208,12 +236,12 @@ def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Te
     height = -position[..., 1:2]
     to_light = light.rotation[:, None] @ rotation.transpose(-1, -2)
     offset = torch.einsum("bij,bvj->bvi", light.rotation, position - light.key[:, None])
-    distance = light.reach
-    bias = 0.004 * distance + 1.5 * distance / shadow_focal
+    # One texel and a half, and a little of the distance: surfaces must not shade themselves.
+    bias = light.reach * (0.004 + 1.5 / shadow_focal)
     table = torch.cat((
-        local(light.key), same(light.key_colour), local(light.fill), same(light.fill_colour), same(light.above), same(light.below),
-        up, height, same(light.haze), same(light.horizon), same(light.zenith), same(light.clouds), same(light.seed),
-        same(light.contact), same(light.reach), same(light.shadow), same(shadow_focal), same(bias),
+        local(light.key), same(light.key_colour), local(light.fill), same(light.fill_colour), same(light.above),
+        same(light.below), up, height, same(light.haze), same(light.horizon), same(light.zenith), same(light.clouds),
+        same(light.seed), same(light.contact), same(light.reach), same(light.shadow), same(shadow_focal), same(bias),
         torch.cat((to_light, offset[..., None]), -1).flatten(-2)), -1)
     assert table.shape[-1] == len(AMBIENCE)
     return table.contiguous()

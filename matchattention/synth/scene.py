@@ -14,6 +14,7 @@ from matchattention.synth.builder import Builder, Primitives, towards
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice, scalar_uniform
 from matchattention.synth.layouts import LAYOUTS, Setting
+from matchattention.synth.motion import SecondFrame, second_frame
 from matchattention.synth.palette import palette
 
 
@@ -66,6 +67,7 @@ class Scene(NamedTuple):
         disparity: (B,) px, drawn largest disparity.
         baseline: (B,) m, fixed baseline or NaN.
         exposure: (B,) mean brightness that the exposure aims at.
+        second: the second moment of flow pairs, None for stereo.
     """
 
     primitives: Primitives
@@ -77,6 +79,7 @@ class Scene(NamedTuple):
     disparity: Tensor
     baseline: Tensor
     exposure: Tensor
+    second: SecondFrame | None = None
 
 
 def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
@@ -148,8 +151,12 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     disparity = dice.log_uniform(low, high) * size[1]
     baseline = torch.full_like(disparity, torch.nan) if setting.baseline is None else setting.baseline
     light = _light(dice, config, setting)
+    exposure = dice.log_uniform(0.12, 0.34)
+    second = None
+    if config.task == "flow":
+        second = second_frame(dice, config, primitives, camera, setting.typical_depth, builder.groups)
     return Scene(primitives, material, light, camera.rotation, camera.position,
-                 torch.cat((camera.focal[:, None], camera.principal), 1), disparity, baseline, dice.log_uniform(0.12, 0.34))
+                 torch.cat((camera.focal[:, None], camera.principal), 1), disparity, baseline, exposure, second)
 
 
 def _tint(dice: Dice, strength: float) -> Tensor:

@@ -87,7 +87,7 @@ def _surface(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: floa
     photos = tables.photos
     *colour, nx, ny, nz = _shade(
         _Columns(solids.rays[b, v], slot), tables.kinds[slot], _Columns(tables.surface[b], slot),
-        _Columns(tables.material[b], slot), tables.ambience[b, v].tolist(), tables.shadow[b].reshape(-1),
+        _Columns(tables.material[b], slot), tables.ambience[b, v].tolist(), tables.shadow[b, min(v, tables.shadow.shape[1] - 1)].reshape(-1),
         *point, *direction, travelled, missed, focal, photos.texels, photos.starts, tables.shadow.shape[-1], photos.size,
         photos.levels)
     return torch.stack(colour), torch.stack((nx, ny, nz))

@@ -16,7 +16,7 @@ BLOCK = 128
 
 @jit
 def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, cameras, offsets, depth, hit, image, photos, starts,
-                 height, width, views, total, columns, ambience_columns,
+                 height, width, views, total, columns, ambience_columns, shadows,
                  F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr, F5: tl.constexpr,
                  PANES: tl.constexpr, SAMPLES: tl.constexpr, SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr,
                  LEVELS: tl.constexpr, BLOCK: tl.constexpr):
@@ -35,7 +35,7 @@ def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, camer
     surface += scene * total * 4
     material += scene * total * columns
     ambience += view * ambience_columns
-    shadow += scene * SHADOW_SIZE * SHADOW_SIZE
+    shadow += (scene * shadows + tl.minimum(view % views, shadows - 1)) * SHADOW_SIZE * SHADOW_SIZE
     red = tl.zeros([BLOCK], tl.float32)
     green = tl.zeros([BLOCK], tl.float32)
     blue = tl.zeros([BLOCK], tl.float32)
@@ -112,6 +112,6 @@ def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tens
     shade_kernel[(blocks, batch * views)](
         solids.rays, solids.counts, tables.kinds, tables.surface, tables.material, tables.ambience, tables.shadow,
         cameras.contiguous(), offsets.contiguous(), depth, hit, image, photos.texels, photos.starts,
-        height, width, views, solids.rays.shape[2], tables.material.shape[-1], tables.ambience.shape[-1],
+        height, width, views, solids.rays.shape[2], tables.material.shape[-1], tables.ambience.shape[-1], tables.shadow.shape[1],
         *solids.slots[:7], samples, tables.shadow.shape[-1], photos.size, photos.levels, BLOCK, num_warps=4)
     return image

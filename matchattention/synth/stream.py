@@ -23,7 +23,7 @@ DRAW_AHEAD = 2  # blocks of scenes drawn in the background
 
 
 class SceneStream:
-    """Renders batches of stereo pairs; sample i of a seed is the same scene in every stream and batch size.
+    """Renders batches of stereo or flow pairs; sample i of a seed is the same scene in every stream and batch size.
 
     The sensor draws once for each aligned run of `RENDER_AT_ONCE` samples: noise is repeated exactly where batches
     start at multiples of it.
@@ -42,6 +42,8 @@ class SceneStream:
                  device: torch.device | str, index: int = 0, bank: Tensor | None = None) -> None:
         if min(size) < 8 or batch_size < 1:
             raise InputError(f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px.")
+        if config.task not in ("stereo", "flow"):
+            raise InputError(f"unknown task {config.task!r}; choose stereo or flow.")
         if config.samples & (config.samples - 1):
             raise InputError(f"{config.samples} samples per pixel cannot be cast; use a power of two.")
         self.config, self.size, self.batch_size, self.seed = config, size, batch_size, seed
@@ -104,10 +106,7 @@ class SceneStream:
             return convert(scenes, Tensor.pin_memory)
 
     def _photograph(self, rendered: Rendered, first: int) -> Batch:
-        """Through the sensor, and labels as fields."""
+        """The batch behind the sensor."""
         seed = int(scalar_uniform(self.seed, first, purpose=2) * 2**62)
         image0, image1 = sensor.apply(rendered.image[:, 0], rendered.image[:, 1], self._sensor, seed)
-        left, right = rendered.disparity.unbind(1)
-        zero = torch.zeros_like(left)
-        return Batch(image0, image1, torch.stack((-left, zero), -1), torch.stack((right, zero), -1),
-                     rendered.valid[:, 0], rendered.valid[:, 1], rendered.occluded[:, 0], rendered.occluded[:, 1])
+        return Batch(image0, image1, *rendered.field.unbind(1), *rendered.valid.unbind(1), *rendered.occluded.unbind(1))

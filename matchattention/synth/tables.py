@@ -133,7 +133,7 @@ class ShadeTables(NamedTuple):
         surface: (B, N, 4) fp32 half extents in m and the object's number.
         material: (B, N, C) fp32, columns of `materials.COLUMNS`.
         ambience: (B, V, A) fp32, columns of `shading.AMBIENCE`.
-        shadow: (B, S, S) fp32 m, depth map of the key light.
+        shadow: (B, M, S, S) fp32 m, depth maps of the key light: one for all views (M = 1) or one for each.
         photos: texels of the photo bank.
     """
 

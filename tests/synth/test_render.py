@@ -39,17 +39,20 @@ def test_labels_are_consistent(layout):
     result = rendering.render(scene, config, size)
     assert torch.isfinite(result.image).all()
     assert result.image.min() >= 0
-    assert (result.disparity >= 0).all()
-    assert (result.disparity <= 0.5 * size[1]).all()
+    disparity = torch.tensor([-1.0, 1.0])[None, :, None, None] * result.field[..., 0]
+    assert (disparity >= 0).all()
+    assert (disparity <= 0.5 * size[1]).all()
+    assert (result.field[..., 1] == 0).all()
     assert result.valid.float().mean() > 0.95
-    ready = rendering.prepare(scene, result.baseline, config, photo_pyramid(None, torch.device("cpu")))
+    views = rendering.two_views(scene, result.baseline)
+    ready = rendering.prepare(scene, views, config, photo_pyramid(None, torch.device("cpu")))
     other = RayTables(ready.tables.rays.flip(1), ready.tables.bounds.flip(1), ready.tables.counts, ready.tables.slots)
-    shift = torch.tensor([-1.0, 1.0])[None, :, None, None] * result.disparity
+    shift = result.field.movedim(-1, 2)
     depth, _ = cast_torch.cast(other, ready.cameras, size, torch.zeros(1, 2), shift)
     back = (result.lens[:, 0] * result.baseline)[:, None, None, None] / depth[:, :, 0]
-    visible = ~result.occluded & result.valid & (result.disparity > 0)
+    visible = ~result.occluded & result.valid & (disparity > 0)
     assert visible.float().mean() > 0.3
-    off = (back - result.disparity)[visible].abs()
+    off = (back - disparity)[visible].abs()
     # A ray exactly on an outline or through a seam may pass it in one view and not in the other.
     assert (off > 0.01).float().mean() < 5e-4
     assert off.median() < 1e-4
@@ -62,11 +65,10 @@ def test_right_warped_by_disparity_is_left():
     size = (64, 96)
     result = rendered(config, range(3), size)
     left, right = result.image.unbind(1)
-    disparity = result.disparity[:, 0]
-    x = torch.arange(size[1], dtype=torch.float32) - disparity
+    x = torch.arange(size[1], dtype=torch.float32) + result.field[:, 0, ..., 0]
     warped = sample_rows(right, x)
     hit = result.hit[:, 0]
-    smooth = torch.ones_like(disparity, dtype=torch.bool)
+    smooth = torch.ones_like(x, dtype=torch.bool)
     smooth[..., 2:-2] = (hit[..., 2:-2] == hit[..., :-4]) & (hit[..., 2:-2] == hit[..., 4:])
     # Both neighbours in the right view must show the same thing too.
     seen = sample_rows(result.hit[:, 1:].float(), x)[:, 0]
@@ -80,9 +82,9 @@ def test_right_warped_by_disparity_is_left():
 
 def test_out_of_view_is_occluded():
     result = rendered(replace(SMALL, layouts={"flying": 1.0}), range(2), (32, 48))
-    x = torch.arange(48) - result.disparity[:, 0]
+    x = torch.arange(48) + result.field[:, 0, ..., 0]
     assert result.occluded[:, 0][x < -0.5].all()
-    x = torch.arange(48) + result.disparity[:, 1]
+    x = torch.arange(48) + result.field[:, 1, ..., 0]
     assert result.occluded[:, 1][x > 47.5].all()
 
 
@@ -90,7 +92,7 @@ def test_occlusion_is_where_something_is_in_front():
     """An occluded pixel inside the other view is covered by a nearer surface there."""
     size = (48, 72)
     result = rendered(replace(SMALL, layouts={"tabletop": 1.0}), range(2), size)
-    disparity, other = result.disparity[:, 0], result.disparity[:, 1]
+    disparity, other = -result.field[:, 0, ..., 0], result.field[:, 1, ..., 0]
     x = torch.arange(size[1]) - disparity
     inside = (x >= 0) & (x <= size[1] - 1)
     low = x.clamp(0, size[1] - 2).floor().long()
@@ -104,7 +106,8 @@ def test_occlusion_is_where_something_is_in_front():
 def test_largest_disparity_meets_the_draw():
     config = replace(SMALL, layouts={"room": 1.0}, disparity=(0.2, 0.2001))
     result = rendered(config, range(4), (48, 72))
-    ordered = result.disparity[:, 0].flatten(1).sort(dim=1, descending=True).values
+    ordered = -result.field[:, 0, ..., 0]
+    ordered = ordered.flatten(1).sort(dim=1, descending=True).values
     quantile = ordered[:, int(config.near_quantile * ordered.shape[1])]
     assert ((quantile / 72 - 0.2).abs() < 0.05).all()
 
@@ -141,7 +144,7 @@ def test_triton_equals_its_twin():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bank = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     scene = draw_scenes(replace(config, photos=0.6), 3, range(2), size, photos=3)
-    twin = rendering.prepare(scene, torch.full((2,), 0.1), config, photo_pyramid(bank, torch.device("cpu")))
+    twin = rendering.prepare(scene, rendering.two_views(scene, torch.full((2,), 0.1)), config, photo_pyramid(bank, torch.device("cpu")))
     ready = convert(twin, lambda tensor: tensor.to(device))
     offsets = rendering.sample_offsets(4, torch.device("cpu"))
     depth, hit = cast_torch.cast(twin.tables, twin.cameras, size, offsets)
@@ -153,7 +156,40 @@ def test_triton_equals_its_twin():
     image = shade_torch.shade(twin.shading, twin.tables, twin.cameras, offsets, depth, hit)
     fast = shade_triton.shade(ready.shading, ready.tables, ready.cameras, offsets.to(device), depth.to(device), hit.to(device))
     assert torch.allclose(image, fast.cpu(), rtol=2e-3, atol=1e-4)
-    shift = torch.linspace(-4, 4, size[1]).expand(2, 2, *size).contiguous()
+    shift = torch.linspace(-4, 4, size[1]).expand(2, 2, 2, *size).contiguous()
     moved, _ = cast_torch.cast(twin.tables, twin.cameras, size, torch.zeros(1, 2), shift)
     fast_moved, _ = cast_triton.cast(ready.tables, ready.cameras, size, torch.zeros(1, 2, device=device), shift.to(device))
     assert ((moved - fast_moved.cpu()).abs() <= 1e-5 * moved).float().mean() > 0.999
+
+
+@pytest.mark.parametrize("layout", ["room", "street"])
+def test_flow_follows_the_points(layout):
+    """A visible pixel's match, cast in the second frame, lies on the same body, and the way back leads home."""
+    config = replace(SMALL, layouts={layout: 1.0}, task="flow")
+    size = (40, 64)
+    scene = draw_scenes(config, 5, range(2), size)
+    result = rendering.render(scene, config, size)
+    views = rendering.two_views(scene, result.baseline)
+    ready = rendering.prepare(scene, views, config, photo_pyramid(None, torch.device("cpu")))
+    other = RayTables(ready.tables.rays.flip(1), ready.tables.bounds.flip(1), ready.tables.counts, ready.tables.slots)
+    depth, hit = cast_torch.cast(other, ready.cameras, size, torch.zeros(1, 2), result.field.movedim(-1, 2))
+    visible = ~result.occluded & result.valid
+    assert visible.float().mean() > 0.3
+    assert (hit[:, :, 0] == result.hit)[visible].float().mean() > 0.995
+    assert result.field[visible].norm(dim=-1).median() > 0.05
+    assert result.field[..., 1].abs().max() > 0.05
+    # Sample the backward field at integer matches only where it is smooth: same body, small motion gradient.
+    x = torch.arange(size[1]) + result.field[:, 0, ..., 0]
+    y = torch.arange(size[0])[:, None] + result.field[:, 0, ..., 1]
+    xi, yi = x.round().long().clamp(0, size[1] - 1), y.round().long().clamp(0, size[0] - 1)
+    batch = torch.arange(2)[:, None, None]
+    back = result.field[batch, 1, yi, xi]
+    same = visible[:, 0] & (result.hit[batch, 1, yi, xi] == result.hit[:, 0]) & result.valid[batch, 1, yi, xi]
+    assert ((back + result.field[:, 0])[same].norm(dim=-1).median()) < 0.2
+
+
+def test_still_world_has_no_flow():
+    config = replace(SMALL, layouts={"room": 1.0}, task="flow", motion=(1e-7, 2e-7), turn=1e-7, still=1.0)
+    result = rendered(config, range(1), (24, 32))
+    assert result.field.abs().max() < 0.01
+    assert result.occluded.float().mean() < 0.02
