@@ -2,7 +2,7 @@ export default {
   template: `
     <div class="viewer" :data-ready="disparity !== null">
       <div class="viewer-stage" ref="stage" :style="{ aspectRatio: width + ' / ' + height, width: 'min(100%, calc(78vh * ' + width / height + '))' }"
-           @pointermove="look" @pointerdown="look" @pointerleave="pixel = null">
+           @pointermove="look" @pointerdown="look" @pointerleave="leave">
         <img :src="base" alt="left photo" draggable="false">
         <img :src="layer" alt="" draggable="false" class="viewer-layer"
              :style="{ clipPath: 'inset(0 0 0 ' + split + '%)' }">
@@ -90,6 +90,9 @@ export default {
       parts.push("confidence " + Math.round((100 * this.confidence[index]) / 255) + " %");
       if (this.occlusion[index]) parts.push("not seen by the right camera");
       this.pixel = { x, y, short, long: "x " + x + ", y " + y + ": " + parts.join(" · ") };
+    },
+    leave(event) {
+      if (event.pointerType === "mouse") this.pixel = null; // a lifted finger leaves its value to be read
     },
     distance(disparity) {
       const shifted = disparity + this.metres.doffs;
