@@ -43,8 +43,12 @@ def parity(device: torch.device) -> dict[str, float]:
     image = shade_triton.shade(on_device.shading, on_device.tables, on_device.cameras, offsets, depth, hit)
     twin = shade_torch.shade(on_host.shading, on_host.tables, on_host.cameras, offsets.cpu(), depth.cpu(), hit.cpu())
     difference = (image.cpu() - twin).abs() / (0.01 + twin.abs())
-    return {"same_hit": same.float().mean().item(), "depth_max_relative": relative.max().item(),
-            "colour_mean_relative": difference.mean().item(), "colour_p999_relative": _quantile(difference, 0.999)}
+    return {
+        "same_hit": same.float().mean().item(),
+        "depth_max_relative": relative.max().item(),
+        "colour_mean_relative": difference.mean().item(),
+        "colour_p999_relative": _quantile(difference, 0.999),
+    }
 
 
 def _quantile(values: torch.Tensor, share: float) -> float:
@@ -65,8 +69,11 @@ def speed(device: torch.device, size: tuple[int, int], batch: int, batches: int,
     launched = time.perf_counter() - start
     torch.cuda.synchronize()
     total = time.perf_counter() - start
-    return {"pairs_per_s": batch * batches / total, "host_share": launched / total,
-            "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
+    return {
+        "pairs_per_s": batch * batches / total,
+        "host_share": launched / total,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
 
 
 def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict[str, float]:
@@ -93,7 +100,9 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
         return value
 
     baseline = timed("probe", lambda: rendering.choose_baseline(scene, config, size))
-    ready = timed("tables_and_shadow", lambda: rendering.prepare(scene, rendering.two_views(scene, baseline), config, photos))
+    ready = timed(
+        "tables_and_shadow", lambda: rendering.prepare(scene, rendering.two_views(scene, baseline), config, photos)
+    )
     depth, hit = timed("cast", lambda: cast_triton.cast(ready.tables, ready.cameras, size, offsets))
     timed("shade", lambda: shade_triton.shade(ready.shading, ready.tables, ready.cameras, offsets, depth, hit))
     timed("render_all", lambda: rendering.render(scene, config, size, photos))

@@ -15,7 +15,6 @@ from torch import Tensor
 from matchattention.synth.dice import Dice
 from matchattention.synth.tables import KINDS, Slots
 
-
 CARD_THICKNESS = 1e-3  # m; cards are flat, but their bounds and matrices need a third extent
 
 
@@ -89,9 +88,20 @@ def random_rotation(dice: Dice, *shape: int) -> Tensor:
     """(B, *shape, 3, 3) uniform over all orientations."""
     q = torch.stack([dice.normal(0.0, 1.0, *shape) for _ in range(4)], dim=-1)
     w, x, y, z = (q / q.norm(dim=-1, keepdim=True)).unbind(-1)
-    return torch.stack((1 - 2 * (y * y + z * z), 2 * (x * y + z * w), 2 * (x * z - y * w),
-                        2 * (x * y - z * w), 1 - 2 * (x * x + z * z), 2 * (y * z + x * w),
-                        2 * (x * z + y * w), 2 * (y * z - x * w), 1 - 2 * (x * x + y * y)), dim=-1).unflatten(-1, (3, 3))
+    return torch.stack(
+        (
+            1 - 2 * (y * y + z * z),
+            2 * (x * y + z * w),
+            2 * (x * z - y * w),
+            2 * (x * y - z * w),
+            1 - 2 * (x * x + z * z),
+            2 * (y * z + x * w),
+            2 * (x * z + y * w),
+            2 * (y * z - x * w),
+            1 - 2 * (x * x + y * y),
+        ),
+        dim=-1,
+    ).unflatten(-1, (3, 3))
 
 
 def towards(direction: Tensor) -> Tensor:
@@ -159,32 +169,64 @@ class Builder:
             self._constants[value] = torch.tensor(float(value), device=self.device)
         return self._constants[value]
 
-    def frame(self, origin: Tensor, rotation: Tensor | None = None, scale: Tensor | float = 1.0, moves: bool = False) -> Frame:
+    def point(self, x: float, y: float, z: float) -> Tensor:
+        """A constant vector."""
+        return torch.stack((self.constant(x), self.constant(y), self.constant(z)))
+
+    def frame(
+        self, origin: Tensor, rotation: Tensor | None = None, scale: Tensor | float = 1.0, moves: bool = False
+    ) -> Frame:
         """A rigid frame for groups: (B, n, 3) origins; `moves` makes each a body of its own in a second frame."""
         n = origin.shape[1]
         if rotation is None:
             rotation = self.identity
         if not isinstance(scale, Tensor):
             scale = self.constant(scale)
-        group = self._numbers[self.groups:self.groups + n] if moves else self._still.expand(n)
+        group = self._numbers[self.groups : self.groups + n] if moves else self._still.expand(n)
         self.groups += n if moves else 0
         return Frame(origin, rotation.expand(self.batch, n, 3, 3), scale.expand(self.batch, n), group)
 
-    def _note(self, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None,
-              shape: tuple[float | Tensor, ...], material: Tensor | int, active: Tensor | None) -> _Part:
+    def _note(
+        self,
+        frame: Frame,
+        centre: Tensor,
+        half: Tensor,
+        axes: Tensor | None,
+        shape: tuple[float | Tensor, ...],
+        material: Tensor | int,
+        active: Tensor | None,
+    ) -> _Part:
         n = frame.origin.shape[1]
         lead = (self.batch, n)
-        columns = [(s if isinstance(s, Tensor) else self.constant(s)).expand(lead) for s in (*shape, *(0.0,) * (4 - len(shape)))]
+        columns = [
+            (s if isinstance(s, Tensor) else self.constant(s)).expand(lead)
+            for s in (*shape, *(0.0,) * (4 - len(shape)))
+        ]
         index = material if isinstance(material, Tensor) else self.constant(material)
-        number = self._numbers[self._parts_noted:self._parts_noted + n].expand(lead)
+        number = self._numbers[self._parts_noted : self._parts_noted + n].expand(lead)
         self._parts_noted += n
-        return _Part(frame, centre.expand(*lead, 3), half.expand(*lead, 3),
-                     (self.identity if axes is None else axes).expand(*lead, 3, 3), tuple(columns), index.expand(lead),
-                     number, (self._yes if active is None else active).expand(lead))
+        return _Part(
+            frame,
+            centre.expand(*lead, 3),
+            half.expand(*lead, 3),
+            (self.identity if axes is None else axes).expand(*lead, 3, 3),
+            tuple(columns),
+            index.expand(lead),
+            number,
+            (self._yes if active is None else active).expand(lead),
+        )
 
-    def add(self, kind: str, frame: Frame, centre: Tensor, half: Tensor, axes: Tensor | None = None,
-            shape: tuple[float | Tensor, ...] = (), material: Tensor | int = 0,
-            active: Tensor | None = None) -> None:
+    def add(
+        self,
+        kind: str,
+        frame: Frame,
+        centre: Tensor,
+        half: Tensor,
+        axes: Tensor | None = None,
+        shape: tuple[float | Tensor, ...] = (),
+        material: Tensor | int = 0,
+        active: Tensor | None = None,
+    ) -> None:
         """Place one part in each of the frame's groups.
 
         Args:
@@ -199,10 +241,20 @@ class Builder:
         """
         self._parts[kind].append(self._note(frame, centre, half, axes, shape, material, active))
 
-    def bar(self, frame: Frame, start: Tensor, end: Tensor, radius: Tensor | float, material: Tensor | int,
-            active: Tensor | None = None, taper: Tensor | float = 0.0) -> None:
+    def bar(
+        self,
+        frame: Frame,
+        start: Tensor,
+        end: Tensor,
+        radius: Tensor | float,
+        material: Tensor | int,
+        active: Tensor | None = None,
+        taper: Tensor | float = 0.0,
+    ) -> None:
         """A round rod between two points, (B, n, 3) or (3,), of each of the frame's groups."""
-        thick = (radius if isinstance(radius, Tensor) else self.constant(radius))[..., None].expand(*frame.scale.shape, 3)
+        thick = (radius if isinstance(radius, Tensor) else self.constant(radius))[..., None].expand(
+            *frame.scale.shape, 3
+        )
         part = self._note(frame, start, thick, None, (taper,), material, active)
         self._bars.append((part, part.centre, end.expand_as(part.centre)))
 
@@ -220,7 +272,9 @@ class Builder:
         for part, *_ in self._bars:
             window = slice(first, first + part.number.shape[1])
             first = window.stop
-            self._parts["frustum"].append(part._replace(centre=centre[:, window], half=half[:, window], axes=axes[:, window]))
+            self._parts["frustum"].append(
+                part._replace(centre=centre[:, window], half=half[:, window], axes=axes[:, window])
+            )
         self._bars = []
 
     def pack(self, capacity: dict[str, int]) -> Primitives:
@@ -233,7 +287,12 @@ class Builder:
             slots.append(slots[-1] + room)
             parts = self._parts[kind]
             if not parts:
-                packed.append([torch.zeros((self.batch, room, *s), device=self.device) for s in ((3, 3), (3,), (3,), (4,), (), (), (), (3,))])
+                packed.append(
+                    [
+                        torch.zeros((self.batch, room, *s), device=self.device)
+                        for s in ((3, 3), (3,), (3,), (4,), (), (), (), (3,))
+                    ]
+                )
                 counts.append(torch.zeros(self.batch, dtype=torch.int64, device=self.device))
                 continue
             rotation = torch.cat([part.frame.rotation for part in parts], 1)
@@ -251,12 +310,29 @@ class Builder:
             group = torch.cat([part.frame.group for part in parts]).expand_as(number)
             active = torch.cat([part.active for part in parts], 1)
             order = torch.argsort((~active).to(torch.uint8), dim=1, stable=True)[:, :room]
-            taken = [torch.gather(c, 1, order.reshape(*order.shape, *(1,) * (c.dim() - 2)).expand(*order.shape, *c.shape[2:]))
-                     for c in (axes, centre, half, shape, material, number, group, pivot)]
+            taken = [
+                torch.gather(
+                    c, 1, order.reshape(*order.shape, *(1,) * (c.dim() - 2)).expand(*order.shape, *c.shape[2:])
+                )
+                for c in (axes, centre, half, shape, material, number, group, pivot)
+            ]
             missing = room - order.shape[1]
             if missing > 0:
                 taken = [torch.cat((c, c.new_zeros((c.shape[0], missing, *c.shape[2:]))), 1) for c in taken]
             packed.append(taken)
             counts.append(active.sum(1).clamp(max=room))
-        axes, centre, half, shape, material, number, group, pivot = (torch.cat(column, dim=1) for column in zip(*packed))
-        return Primitives(axes, centre, half, shape, material.long(), number, group.long(), pivot, torch.stack(counts, 1).to(torch.int32), tuple(slots))
+        axes, centre, half, shape, material, number, group, pivot = (
+            torch.cat(column, dim=1) for column in zip(*packed)
+        )
+        return Primitives(
+            axes,
+            centre,
+            half,
+            shape,
+            material.long(),
+            number,
+            group.long(),
+            pivot,
+            torch.stack(counts, 1).to(torch.int32),
+            tuple(slots),
+        )

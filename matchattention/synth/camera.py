@@ -47,8 +47,15 @@ class Camera(NamedTuple):
         return self.position.reshape(*lead, 3) + local @ rotation, depth
 
 
-def aim(dice: Dice, config: SceneConfig, size: tuple[int, int], position: Tensor, yaw: Tensor, pitch: Tensor,
-        focal_share: Tensor | None = None) -> Camera:
+def aim(
+    dice: Dice,
+    config: SceneConfig,
+    size: tuple[int, int],
+    position: Tensor,
+    yaw: Tensor,
+    pitch: Tensor,
+    focal_share: Tensor | None = None,
+) -> Camera:
     """A camera at a position looking along yaw and pitch (rad, positive looks down).
 
     Args:

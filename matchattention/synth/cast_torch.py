@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,14 +11,29 @@ from matchattention.synth import shapes
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.tables import MISS, SOLIDS, RayTables
 
-_INTERSECT = tuple(as_torch(f) for f in (shapes.hit_card, shapes.hit_box, shapes.hit_ellipsoid, shapes.hit_frustum,
-                                         shapes.hit_torus, shapes.hit_terrain))
+_INTERSECT = tuple(
+    as_torch(f)
+    for f in (
+        shapes.hit_card,
+        shapes.hit_box,
+        shapes.hit_ellipsoid,
+        shapes.hit_frustum,
+        shapes.hit_torus,
+        shapes.hit_terrain,
+    )
+)
 TILE_HEIGHT, TILE_WIDTH = 32, 96  # px; intermediate results stay in the processor's cache
 _PARAMETERS = (4, 0, 0, 1, 1, 2)  # shape parameters that each kind's function takes
 
 
-def intersect(kind: int, row: list[float], dx: Tensor, dy: Tensor, dz: Tensor | float = 1.0,
-              start: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+def intersect(
+    kind: int,
+    row: list[float],
+    dx: Tensor,
+    dy: Tensor,
+    dz: Tensor | float = 1.0,
+    start: Sequence[Tensor] | None = None,
+) -> Tensor:
     """Parameter of the first hit of camera-space rays with one primitive.
 
     Args:
@@ -29,17 +46,17 @@ def intersect(kind: int, row: list[float], dx: Tensor, dy: Tensor, dz: Tensor | 
     ux = m[0] * dx + m[1] * dy + m[2] * dz
     uy = m[3] * dx + m[4] * dy + m[5] * dz
     uz = m[6] * dx + m[7] * dy + m[8] * dz
-    ox, oy, oz = m[9], m[10], m[11]
-    if start is not None:
-        sx, sy, sz = start
-        ox, oy, oz = (o + m[3 * i] * sx + m[3 * i + 1] * sy + m[3 * i + 2] * sz for i, o in enumerate((ox, oy, oz)))
+    if start is None:
+        origin = [torch.full_like(ux, o) for o in m[9:12]]
     else:
-        ox, oy, oz = (torch.full_like(ux, o) for o in (ox, oy, oz))
-    return _INTERSECT[kind](ox, oy, oz, ux, uy, uz, *row[12:12 + _PARAMETERS[kind]])
+        sx, sy, sz = start
+        origin = [m[9 + i] + m[3 * i] * sx + m[3 * i + 1] * sy + m[3 * i + 2] * sz for i in range(3)]
+    return _INTERSECT[kind](*origin, ux, uy, uz, *row[12 : 12 + _PARAMETERS[kind]])
 
 
-def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor,
-         shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def cast(
+    tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor, shift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """First hits of the rays through every pixel of every view.
 
     Args:
@@ -60,8 +77,14 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
     depth = torch.empty((batch, views, samples, height, width), device=device)
     hit = torch.empty((batch, views, samples, height, width), dtype=torch.int32, device=device)
     bounds, lenses = tables.bounds.tolist(), cameras.tolist()
-    solids = [[(kind, i) for kind, count in enumerate(counts[:len(SOLIDS)])
-               for i in range(tables.slots[kind], tables.slots[kind] + count)] for counts in tables.counts.tolist()]
+    solids = [
+        [
+            (kind, i)
+            for kind, count in enumerate(counts[: len(SOLIDS)])
+            for i in range(tables.slots[kind], tables.slots[kind] + count)
+        ]
+        for counts in tables.counts.tolist()
+    ]
     rows = tables.rays.tolist()
     for b in range(batch):
         for v in range(views):
@@ -71,7 +94,10 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
                     tile = (slice(None), slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH))
                     shape = depth[b, v][tile].shape
                     x = torch.arange(left, left + shape[2], dtype=torch.float32, device=device) + offsets[:, :1, None]
-                    y = torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None] + offsets[:, 1:, None]
+                    y = (
+                        torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None]
+                        + offsets[:, 1:, None]
+                    )
                     if shift is not None:
                         x = x + shift[b, v, 0][tile[1:]]
                         y = y + shift[b, v, 1][tile[1:]]
@@ -81,8 +107,9 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
     return depth, hit
 
 
-def _tile(solids: list[tuple[int, int]], rows: list[list[float]], bounds: list[list[float]], dx: Tensor,
-          dy: Tensor) -> tuple[Tensor, Tensor]:
+def _tile(
+    solids: list[tuple[int, int]], rows: list[list[float]], bounds: list[list[float]], dx: Tensor, dy: Tensor
+) -> tuple[Tensor, Tensor]:
     """First hits of camera rays (dx, dy, 1) with the solids whose bounds meet theirs."""
     left, right, top, bottom = (float(e) for e in (dx.min(), dx.max(), dy.min(), dy.max()))
     depth = torch.full(dx.shape, MISS, device=dx.device)
@@ -96,8 +123,13 @@ def _tile(solids: list[tuple[int, int]], rows: list[list[float]], bounds: list[l
     return depth, hit
 
 
-def cast_anywhere(tables: RayTables, scene: int, view: int, start: tuple[Tensor, Tensor, Tensor],
-                  direction: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def cast_anywhere(
+    tables: RayTables,
+    scene: int,
+    view: int,
+    start: Sequence[Tensor],
+    direction: Sequence[Tensor],
+) -> tuple[Tensor, Tensor]:
     """First hits of single rays of one view: parameter and int64 slot, -1 for none.
 
     Args:
@@ -106,10 +138,10 @@ def cast_anywhere(tables: RayTables, scene: int, view: int, start: tuple[Tensor,
     """
     depth = torch.full_like(start[0], MISS)
     hit = torch.full_like(depth, -1, dtype=torch.int64)
-    for kind, count in enumerate(tables.counts[scene].tolist()[:len(SOLIDS)]):
+    for kind, count in enumerate(tables.counts[scene].tolist()[: len(SOLIDS)]):
         first = tables.slots[kind]
-        for i, row in enumerate(tables.rays[scene, view, first:first + count].tolist(), first):
-            t = intersect(kind, row, *direction, start)
+        for i, row in enumerate(tables.rays[scene, view, first : first + count].tolist(), first):
+            t = intersect(kind, row, direction[0], direction[1], direction[2], start)
             hit = torch.where(t < depth, i, hit)
             depth = torch.minimum(t, depth)
     return depth, hit

@@ -53,8 +53,28 @@ def to_object(p, ox, oy, oz, dx, dy, dz):
 
 
 @jit
-def nearest(rays, bounds, counts, ox, oy, oz, dx, dy, dz, left, right, top, bottom, CULL: tl.constexpr,
-            F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr, F5: tl.constexpr):
+def nearest(
+    rays,
+    bounds,
+    counts,
+    ox,
+    oy,
+    oz,
+    dx,
+    dy,
+    dz,
+    left,
+    right,
+    top,
+    bottom,
+    CULL: tl.constexpr,
+    F0: tl.constexpr,
+    F1: tl.constexpr,
+    F2: tl.constexpr,
+    F3: tl.constexpr,
+    F4: tl.constexpr,
+    F5: tl.constexpr,
+):
     """First hit of a block of rays with one scene's solids: parameter and slot.
 
     Args:
@@ -128,10 +148,30 @@ def nearest(rays, bounds, counts, ox, oy, oz, dx, dy, dz, left, right, top, bott
 
 
 @jit
-def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, height, width, views, total,
-                F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr,
-                F5: tl.constexpr, SAMPLES: tl.constexpr, SHIFTED: tl.constexpr,
-                TILE_H: tl.constexpr, TILE_W: tl.constexpr):
+def cast_kernel(
+    rays,
+    bounds,
+    counts,
+    cameras,
+    offsets,
+    shift,
+    depth,
+    hit,
+    height,
+    width,
+    views,
+    total,
+    F0: tl.constexpr,
+    F1: tl.constexpr,
+    F2: tl.constexpr,
+    F3: tl.constexpr,
+    F4: tl.constexpr,
+    F5: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    TILE_H: tl.constexpr,
+    TILE_W: tl.constexpr,
+):
     """Cast every sample of one tile of one view; grid (tiles, B * V)."""
     view = tl.program_id(1)
     scene = view // views
@@ -154,15 +194,36 @@ def cast_kernel(rays, bounds, counts, cameras, offsets, shift, depth, hit, heigh
         y += tl.load(shift + place + height * width, mask=inside, other=0.0)
     dx = (x - cx) / focal
     dy = (y - cy) / focal
-    best, which = nearest(rays + view * total * 16, bounds + view * total * 4, counts + scene * 7, 0.0, 0.0, 0.0, dx, dy, 1.0,
-                          tl.min(dx), tl.max(dx), tl.min(dy), tl.max(dy), True, F0, F1, F2, F3, F4, F5)
+    best, which = nearest(
+        rays + view * total * 16,
+        bounds + view * total * 4,
+        counts + scene * 7,
+        0.0,
+        0.0,
+        0.0,
+        dx,
+        dy,
+        1.0,
+        tl.min(dx),
+        tl.max(dx),
+        tl.min(dy),
+        tl.max(dy),
+        True,
+        F0,
+        F1,
+        F2,
+        F3,
+        F4,
+        F5,
+    )
     place = ((view * SAMPLES + sample) * height + row) * width + column
     tl.store(depth + place, best, mask=inside)
     tl.store(hit + place, which, mask=inside)
 
 
-def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor,
-         shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def cast(
+    tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor, shift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """First hits of the rays through every pixel; see `cast_torch.cast`. The number of samples is a power of two."""
     height, width = size
     batch, views, total = tables.rays.shape[:3]
@@ -173,7 +234,23 @@ def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Ten
     tile_height, tile_width = (TILE_HEIGHT, TILE_WIDTH) if samples > 1 else (2 * TILE_HEIGHT, 2 * TILE_WIDTH)
     tiles = -(-height // tile_height) * -(-width // tile_width)
     cast_kernel[(tiles, batch * views)](
-        tables.rays, tables.bounds, tables.counts, cameras.contiguous(), offsets.contiguous(),
-        depth if shift is None else shift.contiguous(), depth, hit, height, width, views, total,
-        *tables.slots[:6], samples, shift is not None, tile_height, tile_width, num_warps=4)
+        tables.rays,
+        tables.bounds,
+        tables.counts,
+        cameras.contiguous(),
+        offsets.contiguous(),
+        depth if shift is None else shift.contiguous(),
+        depth,
+        hit,
+        height,
+        width,
+        views,
+        total,
+        *tables.slots[:6],
+        samples,
+        shift is not None,
+        tile_height,
+        tile_width,
+        num_warps=4,
+    )
     return depth, hit

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from matchattention.synth import objects
+from matchattention.synth import cutouts, palette, plants
 from matchattention.synth.builder import Builder, pitch_rotation, random_rotation, vector, yaw_rotation
 from matchattention.synth.camera import Camera
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice
 
-_MASKS = (objects.DISC, objects.LATTICE, objects.CHAIN, objects.LEAVES, objects.SLATS, objects.FRAME, objects.RAGGED,
-          objects.GLYPHS, objects.BRANCHES, objects.GRASS, objects.STAR, 0)
+_MASKS = (
+    cutouts.DISC,
+    cutouts.LATTICE,
+    cutouts.CHAIN,
+    cutouts.LEAVES,
+    cutouts.SLATS,
+    cutouts.FRAME,
+    cutouts.RAGGED,
+    cutouts.GLYPHS,
+    cutouts.BRANCHES,
+    cutouts.GRASS,
+    cutouts.STAR,
+    0,
+)
 _MASK_WEIGHTS = (0.6, 1.2, 1.0, 2.0, 0.8, 0.8, 1.0, 0.8, 1.2, 0.6, 0.5, 1.5)
 
 
@@ -25,8 +35,16 @@ def present(dice: Dice, most: int, low: float = 0.0, high: float = 1.0, probabil
     return order < share
 
 
-def floating(builder: Builder, dice: Dice, camera: Camera, config: SceneConfig, near: float, far: float,
-             probability: float, most: int) -> None:
+def floating(
+    builder: Builder,
+    dice: Dice,
+    camera: Camera,
+    config: SceneConfig,
+    near: float,
+    far: float,
+    probability: float,
+    most: int,
+) -> None:
     """Solids of all kinds, sizes relative to their distance, any orientation."""
     if most < 8:
         return
@@ -45,8 +63,16 @@ def floating(builder: Builder, dice: Dice, camera: Camera, config: SceneConfig, 
         if kind == "torus":
             half = vector(size, size, size)
             shape = (dice.uniform(0.06, 0.4, n),)
-        builder.add(kind, builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), half, random_rotation(dice, n),
-                    shape, objects.any_material(dice, n), filled[:, torch.arange(n, device=dice.device) * most // n])
+        builder.add(
+            kind,
+            builder.frame(origin, moves=True),
+            torch.zeros(3, device=builder.device),
+            half,
+            random_rotation(dice, n),
+            shape,
+            palette.any_material(dice, n),
+            filled[:, torch.arange(n, device=dice.device) * most // n],
+        )
 
 
 def cards(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float, most: int) -> None:
@@ -58,12 +84,19 @@ def cards(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     cell = metres * dice.log_uniform(4.0, 60.0, most)
     turn = yaw_rotation(dice.normal(0.0, 0.6, most)) @ pitch_rotation(dice.normal(0.0, 0.35, most))
     pattern = torch.tensor(_MASKS, dtype=torch.float32, device=dice.device)[dice.choice(_MASK_WEIGHTS, most)]
-    foliage = (pattern == objects.LEAVES) | (pattern == objects.GRASS) | (pattern == objects.BRANCHES)
-    material = torch.where(foliage & dice.chance(0.7, most), objects.p.FOLIAGE, objects.any_material(dice, most))
+    foliage = (pattern == cutouts.LEAVES) | (pattern == cutouts.GRASS) | (pattern == cutouts.BRANCHES)
+    material = torch.where(foliage & dice.chance(0.7, most), palette.FOLIAGE, palette.any_material(dice, most))
     rotation = turn @ camera.rotation[:, None]
-    builder.add("card", builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), vector(half_u, half_v, 1.0), rotation,
-                (pattern, (half_u / cell).clamp(1.0, 24.0), (half_v / cell).clamp(1.0, 24.0), dice.unit(most)), material,
-                present(dice, most, 0.1, 1.0, probability))
+    builder.add(
+        "card",
+        builder.frame(origin, moves=True),
+        torch.zeros(3, device=builder.device),
+        vector(half_u, half_v, 1.0),
+        rotation,
+        (pattern, (half_u / cell).clamp(1.0, 24.0), (half_v / cell).clamp(1.0, 24.0), dice.unit(most)),
+        material,
+        present(dice, most, 0.1, 1.0, probability),
+    )
 
 
 def wires(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float, most: int) -> None:
@@ -84,30 +117,55 @@ def wires(builder: Builder, dice: Dice, camera: Camera, near: float, far: float,
     length = depth * torch.where(row, dice.log_uniform(0.1, 1.0, 1), dice.log_uniform(0.1, 1.5, most))
     reach = 0.5 * length[..., None] * direction / direction.norm(dim=-1, keepdim=True)
     frame = builder.frame(origin, moves=True)
-    builder.bar(frame, -reach, reach, radius, torch.where(dice.chance(0.5, most), objects.p.METAL,
-                objects.any_material(dice, most)), present(dice, most, 0.2, 1.0, probability),
-                torch.where(dice.chance(0.7, most), 0.0, dice.unit(most)))
+    builder.bar(
+        frame,
+        -reach,
+        reach,
+        radius,
+        torch.where(dice.chance(0.5, most), palette.METAL, palette.any_material(dice, most)),
+        present(dice, most, 0.2, 1.0, probability),
+        torch.where(dice.chance(0.7, most), 0.0, dice.unit(most)),
+    )
 
 
-def hanging(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float, most: int) -> None:
+def hanging(
+    builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float, most: int
+) -> None:
     """Bundles of leaves or branches in the air."""
     origin, depth = camera.scatter(dice, near, far, most)
     radius = depth * dice.log_uniform(0.06, 0.3, most)
     leaf = depth / camera.focal[:, None] * dice.log_uniform(4.0, 24.0, most)
     active = present(dice, most, 0.2, 1.0, probability)
     frame = builder.frame(origin, moves=True)
-    objects.crown(builder, dice, frame, torch.zeros(3, device=builder.device), radius, leaf, 4, active)
-    objects.crown(builder, dice, frame, torch.zeros(3, device=builder.device), radius, leaf * 2.0, 2, active,
-                  objects.p.BARK, objects.BRANCHES)
-
-
+    plants.crown(builder, dice, frame, torch.zeros(3, device=builder.device), radius, leaf, 4, active)
+    plants.crown(
+        builder,
+        dice,
+        frame,
+        torch.zeros(3, device=builder.device),
+        radius,
+        leaf * 2.0,
+        2,
+        active,
+        palette.BARK,
+        cutouts.BRANCHES,
+    )
 
 
 def panes(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float) -> None:
     """One or two sheets of glass that the scene is seen through."""
     n = 2
     origin, depth = camera.scatter(dice, near, far, n, margin=0.5)
-    half = torch.stack((depth * dice.uniform(0.1, 0.7, n), depth * dice.uniform(0.1, 0.7, n), torch.ones_like(depth)), -1)
+    half = torch.stack(
+        (depth * dice.uniform(0.1, 0.7, n), depth * dice.uniform(0.1, 0.7, n), torch.ones_like(depth)), -1
+    )
     turn = yaw_rotation(dice.normal(0.0, 0.6, n)) @ pitch_rotation(dice.normal(0.0, 0.2, n))
-    builder.add("pane", builder.frame(origin, moves=True), torch.zeros(3, device=builder.device), half, turn @ camera.rotation[:, None],
-                material=objects.p.PANE, active=present(dice, n, 0.3, 1.0, probability))
+    builder.add(
+        "pane",
+        builder.frame(origin, moves=True),
+        torch.zeros(3, device=builder.device),
+        half,
+        turn @ camera.rotation[:, None],
+        material=palette.PANE,
+        active=present(dice, n, 0.3, 1.0, probability),
+    )

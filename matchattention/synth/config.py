@@ -12,8 +12,16 @@ from dataclasses import dataclass, field, replace
 class SceneConfig:
     """What the stream renders; each ingredient has a switch."""
 
-    layouts: dict[str, float] = field(default_factory=lambda: {
-        "room": 0.24, "tabletop": 0.26, "street": 0.22, "forest": 0.12, "corridor": 0.06, "flying": 0.10})
+    layouts: dict[str, float] = field(
+        default_factory=lambda: {
+            "room": 0.24,
+            "tabletop": 0.26,
+            "street": 0.22,
+            "forest": 0.12,
+            "corridor": 0.06,
+            "flying": 0.10,
+        }
+    )
     """Shares of the layouts."""
     field_of_view: tuple[float, float] = (38.0, 95.0)
     """Horizontal, degrees."""
@@ -67,8 +75,17 @@ class SceneConfig:
     """Rays per pixel and view whose colours are averaged; a power of two."""
     shadow_size: int = 384
     """Width of the key light's depth map, px."""
-    capacity: dict[str, int] = field(default_factory=lambda: {
-        "card": 128, "box": 128, "ellipsoid": 48, "frustum": 128, "torus": 8, "terrain": 1, "pane": 2})
+    capacity: dict[str, int] = field(
+        default_factory=lambda: {
+            "card": 128,
+            "box": 128,
+            "ellipsoid": 48,
+            "frustum": 128,
+            "torus": 8,
+            "terrain": 1,
+            "pane": 2,
+        }
+    )
     """Most primitives of each kind."""
     sensor: str = "default"
     """Preset of the sensor model, see `sensor_config`."""

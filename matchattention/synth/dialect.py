@@ -128,8 +128,7 @@ else:
     any_lane, as_int, as_float, at = _torch_any_lane, _torch_as_int, _torch_as_float, _torch_at
 
 _TWINS: dict[Any, Any] = {}
-_NAMED = {"any_lane": _torch_any_lane, "as_int": _torch_as_int, "as_float": _torch_as_float,
-          "at": _torch_at}
+_NAMED = {"any_lane": _torch_any_lane, "as_int": _torch_as_int, "as_float": _torch_as_float, "at": _torch_at}
 
 
 def as_torch(function: Any) -> Any:
@@ -153,7 +152,7 @@ def as_torch(function: Any) -> Any:
                 twin_globals[name] = _NAMED[name]
             elif isinstance(value, tl.constexpr):
                 twin_globals[name] = value.value
-            elif hasattr(value, "fn") and callable(value.fn):
+            elif callable(getattr(value, "fn", None)):
                 twin_globals[name] = as_torch(value)
         _TWINS[function] = types.FunctionType(source.__code__, twin_globals, source.__name__, source.__defaults__)
     return _TWINS[function]

@@ -75,7 +75,7 @@ class Dice:
             self._used = 0
         start = self._used
         self._used += elements
-        return self._pool[:, start:self._used].reshape(self.count, *shape)
+        return self._pool[:, start : self._used].reshape(self.count, *shape)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(B, *shape) uniform in (low, high)."""

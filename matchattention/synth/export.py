@@ -107,7 +107,7 @@ def write_scene(folder: Path, scene: ExportedScene) -> None:
 
 
 def _settings(stream: SceneStream, preset: str) -> dict[str, object]:
-    photos = stream.config.photos if stream._photos.count else 0.0
+    photos = stream.config.photos if stream.has_photos else 0.0
     return {"preset": preset, "seed": stream.seed, "size": list(stream.size), "photos": photos}
 
 

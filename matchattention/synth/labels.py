@@ -25,7 +25,7 @@ class Match(NamedTuple):
 
 @cache
 def _towards_other(device: torch.device) -> Tensor:
-    """(1, 2, 1, 1) direction of a stereo match along x: to the left from the left view, to the right from the right one."""
+    """(1, 2, 1, 1) direction of a stereo match along x: left from the left view, right from the right one."""
     return torch.tensor([-1.0, 1.0], device=device)[None, :, None, None]
 
 
@@ -42,8 +42,9 @@ def stereo_match(depth: Tensor, focal: Tensor, baseline: Tensor) -> Match:
     return Match(torch.stack((shift, torch.zeros_like(shift)), -1), depth)
 
 
-def rigid_match(depth: Tensor, hit: Tensor, lens: Tensor, axes: Tensor, centre: Tensor, rotation: Tensor,
-                position: Tensor) -> Match:
+def rigid_match(
+    depth: Tensor, hit: Tensor, lens: Tensor, axes: Tensor, centre: Tensor, rotation: Tensor, position: Tensor
+) -> Match:
     """Follow each point with the rigid body it lies on.
 
     Args:
@@ -70,8 +71,14 @@ def rigid_match(depth: Tensor, hit: Tensor, lens: Tensor, axes: Tensor, centre: 
     y = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None].expand(height, width)
     reach = torch.where(sky, 1.0, depth)
     point = torch.stack(((x - cx) / focal * reach, (y - cy) / focal * reach, reach), -1).flatten(2, 3)  # (B, 2, HW, 3)
-    moved = torch.stack([(torch.gather(across[..., k, :], 2, slot[..., None].expand(*slot.shape, 3)) * point).sum(-1)
-                         + torch.gather(offset[..., k], 2, slot) for k in range(3)], -1).reshape(*depth.shape, 3)
+    moved = torch.stack(
+        [
+            (torch.gather(across[..., k, :], 2, slot[..., None].expand(*slot.shape, 3)) * point).sum(-1)
+            + torch.gather(offset[..., k], 2, slot)
+            for k in range(3)
+        ],
+        -1,
+    ).reshape(*depth.shape, 3)
     far = moved[..., 2].clamp(min=1e-4)
     field = torch.stack((focal * moved[..., 0] / far + cx - x, focal * moved[..., 1] / far + cy - y), -1)
     behind = moved[..., 2] < 0.02

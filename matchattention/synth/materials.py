@@ -11,12 +11,47 @@ from matchattention.synth.dialect import any_lane, as_float, as_int, at, jit, tl
 from matchattention.synth.noise import band_limit, fractal, hash_cell, sine
 from matchattention.synth.shapes import fraction
 
-PATTERNS = ("mottled", "marble", "stripes", "checkers", "bricks", "camouflage", "text", "photo", "speckle",
-            "windows", "wood", "plaid")
+PATTERNS = (
+    "mottled",
+    "marble",
+    "stripes",
+    "checkers",
+    "bricks",
+    "camouflage",
+    "text",
+    "photo",
+    "speckle",
+    "windows",
+    "wood",
+    "plaid",
+)
 
-COLUMNS = ("pattern", "frequency", "gain", "amount", "aspect", "seed",
-           "red0", "green0", "blue0", "red1", "green1", "blue1", "red2", "green2", "blue2",
-           "detail", "dirt", "specular", "exponent", "mirror", "emission", "environment", "photo", "tint")
+COLUMNS = (
+    "pattern",
+    "frequency",
+    "gain",
+    "amount",
+    "aspect",
+    "seed",
+    "red0",
+    "green0",
+    "blue0",
+    "red1",
+    "green1",
+    "blue1",
+    "red2",
+    "green2",
+    "blue2",
+    "detail",
+    "dirt",
+    "specular",
+    "exponent",
+    "mirror",
+    "emission",
+    "environment",
+    "photo",
+    "tint",
+)
 
 MARBLE = tl.constexpr(1)
 STRIPES = tl.constexpr(2)
@@ -183,7 +218,9 @@ def photo_colour(photos, starts, layer, u, v, footprint, PHOTO_SIZE: tl.constexp
 
 
 @jit
-def albedo(material, x, y, z, nx, ny, nz, seed, footprint, photos, starts, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
+def albedo(
+    material, x, y, z, nx, ny, nz, seed, footprint, photos, starts, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr
+):
     """Diffuse colour of a material.
 
     Args:
@@ -207,10 +244,13 @@ def albedo(material, x, y, z, nx, ny, nz, seed, footprint, photos, starts, PHOTO
     shift = fraction(seed * 0.137) * 31.0
     # Wood and brushed surfaces are noise stretched along one axis.
     squeeze = tl.where(pattern == WOOD, 7.0, 1.0)
-    coarse, fine = fractal(x + shift, y * squeeze + 0.7 * shift, z * squeeze - shift, footprint * squeeze, at(material, 2))
+    coarse, fine = fractal(
+        x + shift, y * squeeze + 0.7 * shift, z * squeeze - shift, footprint * squeeze, at(material, 2)
+    )
     u, v = flat_coordinates(x, y, z, nx, ny, nz)
-    second, third = weights(pattern, x, y, z, u + 0.37 * shift, v + 0.61 * shift, coarse, footprint,
-                            at(material, 3), at(material, 4), seed)
+    second, third = weights(
+        pattern, x, y, z, u + 0.37 * shift, v + 0.61 * shift, coarse, footprint, at(material, 3), at(material, 4), seed
+    )
     grain = 1.0 + at(material, 15) * fine + at(material, 16) * coarse
     grain = tl.maximum(grain, 0.05)
     red = at(material, 6) + second * (at(material, 9) - at(material, 6))

@@ -43,8 +43,9 @@ def _direction(dice: Dice, *shape: int) -> Tensor:
     return drawn / drawn.norm(dim=-1, keepdim=True).clamp(min=1e-6)
 
 
-def second_frame(dice: Dice, config: SceneConfig, primitives: Primitives, camera: Camera, typical_depth: Tensor,
-                 groups: int) -> SecondFrame:
+def second_frame(
+    dice: Dice, config: SceneConfig, primitives: Primitives, camera: Camera, typical_depth: Tensor, groups: int
+) -> SecondFrame:
     """Move each group and the camera by amounts that are log-uniform in the image.
 
     Args:
@@ -63,7 +64,9 @@ def second_frame(dice: Dice, config: SceneConfig, primitives: Primitives, camera
     way, axis = _direction(dice, groups), _direction(dice, groups)
     step[:, 0] = 0.0
     angle[:, 0] = 0.0
-    rotation = torch.gather(axis_rotation(axis, angle).flatten(2), 1, primitives.group[..., None].expand(-1, -1, 9)).unflatten(-1, (3, 3))
+    rotation = torch.gather(
+        axis_rotation(axis, angle).flatten(2), 1, primitives.group[..., None].expand(-1, -1, 9)
+    ).unflatten(-1, (3, 3))
     shift = torch.gather(way * step[..., None], 1, primitives.group[..., None].expand(-1, -1, 3))
     depth = ((primitives.pivot - camera.position[:, None]) @ camera.rotation[:, 2, :, None]).clamp(min=0.2)
     arm = (primitives.centre - primitives.pivot)[..., None, :] @ rotation.transpose(-1, -2)
@@ -71,5 +74,9 @@ def second_frame(dice: Dice, config: SceneConfig, primitives: Primitives, camera
     shake = dice.log_uniform(0.1 * config.turn, config.turn, 3) * torch.where(dice.chance(0.5, 3), 1.0, -1.0)
     turned = roll_rotation(shake[:, 0]) @ pitch_rotation(shake[:, 1]) @ yaw_rotation(shake[:, 2]) @ camera.rotation
     stride = dice.log_uniform(low, high) * width / camera.focal * typical_depth
-    return SecondFrame(primitives.axes @ rotation.transpose(-1, -2), centre, turned,
-                       camera.position + _direction(dice) * stride[:, None])
+    return SecondFrame(
+        primitives.axes @ rotation.transpose(-1, -2),
+        centre,
+        turned,
+        camera.position + _direction(dice) * stride[:, None],
+    )

@@ -13,8 +13,20 @@ FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE, PANE = rang
 GENERIC = 10  # first of the free materials
 SIZE = 32
 
-_PATTERN_WEIGHTS = {"mottled": 3.0, "marble": 0.8, "stripes": 1.0, "checkers": 0.5, "bricks": 0.8, "camouflage": 1.0,
-                    "text": 1.2, "photo": 0.0, "speckle": 0.8, "windows": 0.0, "wood": 1.2, "plaid": 0.6}
+_PATTERN_WEIGHTS = {
+    "mottled": 3.0,
+    "marble": 0.8,
+    "stripes": 1.0,
+    "checkers": 0.5,
+    "bricks": 0.8,
+    "camouflage": 1.0,
+    "text": 1.2,
+    "photo": 0.0,
+    "speckle": 0.8,
+    "windows": 0.0,
+    "wood": 1.2,
+    "plaid": 0.6,
+}
 
 
 def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0.75, vivid: float = 0.88) -> Tensor:
@@ -28,6 +40,11 @@ def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0
     return (value[..., None] * (1.0 - saturation[..., None] + saturation[..., None] * pure * 1.6)).clamp(0.015, 0.9)
 
 
+def any_material(dice: Dice, *shape: int) -> Tensor:
+    """Index of one of the palette's free materials."""
+    return dice.integer(GENERIC, SIZE, *shape)
+
+
 def _set(table: Tensor, slot: int | slice, **columns: Tensor | float) -> None:
     for name, value in columns.items():
         table[:, slot, COLUMNS.index(name)] = value
@@ -35,7 +52,7 @@ def _set(table: Tensor, slot: int | slice, **columns: Tensor | float) -> None:
 
 def _paint(table: Tensor, slot: int, *three: Tensor) -> None:
     for k, colour in enumerate(three):
-        table[:, slot, 6 + 3 * k:9 + 3 * k] = colour
+        table[:, slot, 6 + 3 * k : 9 + 3 * k] = colour
 
 
 def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: bool, photos: int) -> Tensor:
@@ -71,21 +88,41 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     shiny = dice.chance(config.mirrors, n)
     glossy = dice.chance(0.35 if config.specular else 0.0, n)
     lamp = dice.chance(0.03 if config.emission else 0.0, n)
-    _set(table, slice(None), pattern=pattern.float(), frequency=pixels_per_metre[:, None] / period,
-         gain=dice.uniform(0.45, 0.78, n), amount=dice.unit(n), aspect=dice.log_uniform(0.3, 2.0, n), seed=dice.unit(n),
-         detail=torch.where(plain, dice.log_uniform(0.01, 0.1, n), dice.log_uniform(0.08, 0.9, n)),
-         dirt=torch.where(plain, 0.02, 1.0) * dice.log_uniform(0.02, 0.35, n),
-         specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0), exponent=dice.uniform(2.0, 9.0, n),
-         environment=torch.where(glossy, dice.uniform(0.2, 1.0, n), 0.0),
-         mirror=torch.where(shiny, dice.uniform(0.15, 0.9, n), 0.0),
-         emission=torch.where(lamp, dice.uniform(0.5, 3.0, n), 0.0),
-         photo=dice.integer(0, max(photos, 1), n).float(), tint=0.35 * dice.unit(n))
+    _set(
+        table,
+        slice(None),
+        pattern=pattern.float(),
+        frequency=pixels_per_metre[:, None] / period,
+        gain=dice.uniform(0.45, 0.78, n),
+        amount=dice.unit(n),
+        aspect=dice.log_uniform(0.3, 2.0, n),
+        seed=dice.unit(n),
+        detail=torch.where(plain, dice.log_uniform(0.01, 0.1, n), dice.log_uniform(0.08, 0.9, n)),
+        dirt=torch.where(plain, 0.02, 1.0) * dice.log_uniform(0.02, 0.35, n),
+        specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0),
+        exponent=dice.uniform(2.0, 9.0, n),
+        environment=torch.where(glossy, dice.uniform(0.2, 1.0, n), 0.0),
+        mirror=torch.where(shiny, dice.uniform(0.15, 0.9, n), 0.0),
+        emission=torch.where(lamp, dice.uniform(0.5, 3.0, n), 0.0),
+        photo=dice.integer(0, max(photos, 1), n).float(),
+        tint=0.35 * dice.unit(n),
+    )
     for k, colour in enumerate((first, second, third)):
-        table[..., 6 + 3 * k:9 + 3 * k] = colour
+        table[..., 6 + 3 * k : 9 + 3 * k] = colour
 
     leaf = colours(dice, brightness=0.14, spread=0.4, vivid=0.3) * torch.tensor([0.75, 1.25, 0.4], device=dice.device)
-    _set(table, FOLIAGE, pattern=0.0, specular=0.0, mirror=0.0, emission=0.0, environment=0.0, detail=0.5, dirt=0.3,
-         frequency=pixels_per_metre / dice.log_uniform(6.0, 40.0))
+    _set(
+        table,
+        FOLIAGE,
+        pattern=0.0,
+        specular=0.0,
+        mirror=0.0,
+        emission=0.0,
+        environment=0.0,
+        detail=0.5,
+        dirt=0.3,
+        frequency=pixels_per_metre / dice.log_uniform(6.0, 40.0),
+    )
     _paint(table, FOLIAGE, leaf, leaf * dice.log_uniform(0.3, 0.9)[:, None], leaf)
     bark = colours(dice, brightness=0.12, spread=0.5, vivid=0.4)
     _set(table, BARK, mirror=0.0, pattern=float(PATTERNS.index("wood")), specular=0.0, emission=0.0, environment=0.0)
@@ -94,8 +131,17 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     _set(table, METAL, pattern=0.0, detail=0.05, dirt=0.1, emission=0.0)
     _paint(table, METAL, metal, metal * 0.8, metal)
     dark = colours(dice, brightness=0.04, spread=0.4, vivid=0.2)
-    _set(table, GLASS, pattern=0.0, detail=0.02, dirt=0.02, environment=1.0 if config.specular else 0.0, emission=0.0,
-         specular=0.5 if config.specular else 0.0, exponent=9.0)
+    _set(
+        table,
+        GLASS,
+        pattern=0.0,
+        detail=0.02,
+        dirt=0.02,
+        environment=1.0 if config.specular else 0.0,
+        emission=0.0,
+        specular=0.5 if config.specular else 0.0,
+        exponent=9.0,
+    )
     _paint(table, GLASS, dark, dark * 1.2, dark)
     _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
     _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
@@ -103,18 +149,40 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
         table[:, slot, 6:9] = plaster[:, k]
         # A whole mirrored wall is a second scene; polished floors are common, and they mirror little.
-        _set(table, slot, emission=0.0, mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3))
+        _set(
+            table,
+            slot,
+            emission=0.0,
+            mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
+        )
     if outdoor:
         road = colours(dice, brightness=0.13, spread=0.35, vivid=0.15)
         road = torch.where(dice.chance(0.25)[:, None], leaf, road)
         pictured = dice.chance(0.4 if photos else 0.0)
-        _set(table, FLOOR, mirror=0.0, pattern=pictured * float(PATTERNS.index("photo")), gain=dice.uniform(0.6, 0.9),
-             detail=dice.log_uniform(0.2, 1.5), specular=0.0, environment=0.0,
-             frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)), tint=0.6)
+        _set(
+            table,
+            FLOOR,
+            mirror=0.0,
+            pattern=pictured * float(PATTERNS.index("photo")),
+            gain=dice.uniform(0.6, 0.9),
+            detail=dice.log_uniform(0.2, 1.5),
+            specular=0.0,
+            environment=0.0,
+            frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)),
+            tint=0.6,
+        )
         _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)
     stone = colours(dice, brightness=0.3, spread=0.4, vivid=0.4)
-    _set(table, FACADE, pattern=float(PATTERNS.index("windows")), frequency=1.0 / dice.uniform(1.2, 3.5),
-         aspect=dice.uniform(0.8, 1.8), detail=dice.log_uniform(0.1, 0.8), emission=0.0, specular=0.0,
-         environment=0.5 if config.specular else 0.0)
+    _set(
+        table,
+        FACADE,
+        pattern=float(PATTERNS.index("windows")),
+        frequency=1.0 / dice.uniform(1.2, 3.5),
+        aspect=dice.uniform(0.8, 1.8),
+        detail=dice.log_uniform(0.1, 0.8),
+        emission=0.0,
+        specular=0.0,
+        environment=0.5 if config.specular else 0.0,
+    )
     _paint(table, FACADE, stone, stone * dice.log_uniform(0.6, 1.6)[:, None], dark)
     return table

@@ -47,6 +47,11 @@ class Rendered(NamedTuple):
     lens: Tensor
     baseline: Tensor
 
+    @property
+    def disparity(self) -> Tensor:
+        """(B, 2, H, W) px, positive: how far matches are apart along x."""
+        return self.field[..., 0].abs()
+
 
 class Views(NamedTuple):
     """Two cameras and the world as each of them finds it.
@@ -90,14 +95,17 @@ def _use_triton(device: torch.device) -> bool:
     return HAS_TRITON and device.type == "cuda"
 
 
-def cast(tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor,
-         shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def cast(
+    tables: RayTables, cameras: Tensor, size: tuple[int, int], offsets: Tensor, shift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """First hits on whatever device the tables are; see `cast_torch.cast`."""
     backend = cast_triton if _use_triton(tables.rays.device) else cast_torch
     return backend.cast(tables, cameras, size, offsets, shift)
 
 
-def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+def shade(
+    tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor
+) -> Tensor:
     """Colours on whatever device the tables are; see `shade_torch.shade`."""
     backend = shade_triton if _use_triton(depth.device) else shade_torch
     return backend.shade(tables, solids, cameras, offsets, depth, hit)
@@ -136,11 +144,19 @@ def two_views(scene: Scene, baseline: Tensor) -> Views:
     p = scene.primitives
     if scene.second is None:
         right = scene.position + baseline[:, None] * scene.rotation[:, 0]
-        return Views(p.axes[:, None].expand(-1, 2, -1, -1, -1), p.centre[:, None].expand(-1, 2, -1, -1),
-                     scene.rotation[:, None].expand(-1, 2, -1, -1), torch.stack((scene.position, right), 1))
+        return Views(
+            p.axes[:, None].expand(-1, 2, -1, -1, -1),
+            p.centre[:, None].expand(-1, 2, -1, -1),
+            scene.rotation[:, None].expand(-1, 2, -1, -1),
+            torch.stack((scene.position, right), 1),
+        )
     second = scene.second
-    return Views(torch.stack((p.axes, second.axes), 1), torch.stack((p.centre, second.centre), 1),
-                 torch.stack((scene.rotation, second.rotation), 1), torch.stack((scene.position, second.position), 1))
+    return Views(
+        torch.stack((p.axes, second.axes), 1),
+        torch.stack((p.centre, second.centre), 1),
+        torch.stack((scene.rotation, second.rotation), 1),
+        torch.stack((scene.position, second.position), 1),
+    )
 
 
 def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> Prepared:
@@ -150,8 +166,14 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
     shadow, shadow_focal = _shadow_maps(scene, views, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
     ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
-    shading = ShadeTables(_kinds(tables.slots, surface.device), surface.contiguous(), scene.material.contiguous(), ambience,
-                          shadow, photos)
+    shading = ShadeTables(
+        _kinds(tables.slots, surface.device),
+        surface.contiguous(),
+        scene.material.contiguous(),
+        ambience,
+        shadow,
+        photos,
+    )
     return Prepared(tables, cameras, shading)
 
 
@@ -208,8 +230,13 @@ def _shadow_maps(scene: Scene, views: Views, config: SceneConfig) -> tuple[Tenso
     moments = 1 if scene.second is None else 2
     middle = torch.full_like(focal, 0.5 * (side - 1))
     cameras = torch.stack((focal, middle, middle), -1)[:, None].expand(-1, moments, -1)
-    tables = look(scene, views.axes[:, :moments], views.centre[:, :moments],
-                  scene.light.rotation[:, None].expand(-1, moments, -1, -1), scene.light.key[:, None].expand(-1, moments, -1))
+    tables = look(
+        scene,
+        views.axes[:, :moments],
+        views.centre[:, :moments],
+        scene.light.rotation[:, None].expand(-1, moments, -1, -1),
+        scene.light.key[:, None].expand(-1, moments, -1),
+    )
     depth, _ = cast(tables, cameras, (side, side), sample_offsets(1, focal.device))
     return depth[:, :, 0].contiguous(), focal
 
@@ -238,10 +265,29 @@ def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Te
     offset = torch.einsum("bij,bvj->bvi", light.rotation, position - light.key[:, None])
     # One texel and a half, and a little of the distance: surfaces must not shade themselves.
     bias = light.reach * (0.004 + 1.5 / shadow_focal)
-    table = torch.cat((
-        local(light.key), same(light.key_colour), local(light.fill), same(light.fill_colour), same(light.above),
-        same(light.below), up, height, same(light.haze), same(light.horizon), same(light.zenith), same(light.clouds),
-        same(light.seed), same(light.contact), same(light.reach), same(light.shadow), same(shadow_focal), same(bias),
-        torch.cat((to_light, offset[..., None]), -1).flatten(-2)), -1)
+    table = torch.cat(
+        (
+            local(light.key),
+            same(light.key_colour),
+            local(light.fill),
+            same(light.fill_colour),
+            same(light.above),
+            same(light.below),
+            up,
+            height,
+            same(light.haze),
+            same(light.horizon),
+            same(light.zenith),
+            same(light.clouds),
+            same(light.seed),
+            same(light.contact),
+            same(light.reach),
+            same(light.shadow),
+            same(shadow_focal),
+            same(bias),
+            torch.cat((to_light, offset[..., None]), -1).flatten(-2),
+        ),
+        -1,
+    )
     assert table.shape[-1] == len(AMBIENCE)
     return table.contiguous()

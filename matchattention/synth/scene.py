@@ -13,9 +13,10 @@ from matchattention.errors import InputError
 from matchattention.synth.builder import Builder, Primitives, towards
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice, scalar_uniform
-from matchattention.synth.layouts import LAYOUTS, Setting
+from matchattention.synth.layouts import LAYOUTS
 from matchattention.synth.motion import SecondFrame, second_frame
 from matchattention.synth.palette import palette
+from matchattention.synth.places import Setting
 
 
 class Light(NamedTuple):
@@ -95,8 +96,9 @@ def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
     return next(reversed(config.layouts))
 
 
-def draw_scenes(config: SceneConfig, seed: int, indices: Sequence[int], size: tuple[int, int],
-                photos: int = 0) -> Scene:
+def draw_scenes(
+    config: SceneConfig, seed: int, indices: Sequence[int], size: tuple[int, int], photos: int = 0
+) -> Scene:
     """Draw the scenes of the given samples on the CPU: many tiny operations, and the same on every machine.
 
     Args:
@@ -109,8 +111,7 @@ def draw_scenes(config: SceneConfig, seed: int, indices: Sequence[int], size: tu
     groups: dict[str, list[int]] = {}
     for place, index in enumerate(indices):
         groups.setdefault(choose_layout(config, seed, index), []).append(place)
-    drawn = [_draw(config, seed, [indices[i] for i in places], size, photos, name)
-             for name, places in groups.items()]
+    drawn = [_draw(config, seed, [indices[i] for i in places], size, photos, name) for name, places in groups.items()]
     order = [place for places in groups.values() for place in places]
     back = torch.tensor([order.index(i) for i in range(len(order))])
     return _join(drawn, back)
@@ -127,6 +128,7 @@ def convert(scene: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def _join(scenes: list[Scene], back: Tensor) -> Scene:
     """Concatenate scenes on the batch axis and put them into the samples' order."""
+
     def merge(parts: Sequence[Any]) -> Any:
         first = parts[0]
         if isinstance(first, Tensor):
@@ -138,8 +140,7 @@ def _join(scenes: list[Scene], back: Tensor) -> Scene:
     return merge(scenes)
 
 
-def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], photos: int,
-          layout: str) -> Scene:
+def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], photos: int, layout: str) -> Scene:
     dice = Dice(seed, indices, "cpu")
     builder = Builder(len(indices), dice.device)
     setting = LAYOUTS[layout](builder, dice, config, size)
@@ -155,8 +156,18 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     second = None
     if config.task == "flow":
         second = second_frame(dice, config, primitives, camera, setting.typical_depth, builder.groups)
-    return Scene(primitives, material, light, camera.rotation, camera.position,
-                 torch.cat((camera.focal[:, None], camera.principal), 1), disparity, baseline, exposure, second)
+    return Scene(
+        primitives,
+        material,
+        light,
+        camera.rotation,
+        camera.position,
+        torch.cat((camera.focal[:, None], camera.principal), 1),
+        disparity,
+        baseline,
+        exposure,
+        second,
+    )
 
 
 def _tint(dice: Dice, strength: float) -> Tensor:
@@ -174,7 +185,9 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         elevation = dice.uniform(0.25, 1.3)
         distance = 6.0 * setting.extent
         strength = dice.chance(0.75) * dice.uniform(1.5, 5.0)
-        haze_density = dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6) if config.haze else torch.zeros(batch, device=dice.device)
+        haze_density = (
+            dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6) if config.haze else torch.zeros(batch, device=dice.device)
+        )
         sky = torch.tensor([0.45, 0.62, 0.95], device=dice.device) * dice.log_uniform(0.6, 2.5)[:, None]
         clouds = dice.unit()
         horizon = 0.55 * sky + dice.log_uniform(0.4, 2.0)[:, None]
@@ -190,14 +203,31 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         horizon = sky * _tint(dice, 0.2)
         above = dice.log_uniform(0.1, 0.6)[:, None] * _tint(dice, 0.12)
         below = above * dice.uniform(0.3, 0.9)[:, None] * _tint(dice, 0.1)
-    direction = torch.stack((torch.cos(elevation) * torch.sin(azimuth), -torch.sin(elevation), torch.cos(elevation) * torch.cos(azimuth)), -1)
+    direction = torch.stack(
+        (torch.cos(elevation) * torch.sin(azimuth), -torch.sin(elevation), torch.cos(elevation) * torch.cos(azimuth)),
+        -1,
+    )
     key = focus + direction * distance[:, None]
     around = dice.uniform(-math.pi, math.pi)
-    fill = focus + setting.extent[:, None] * torch.stack((2.0 * torch.cos(around), -dice.uniform(0.3, 2.0), 2.0 * torch.sin(around)), -1)
+    fill = focus + setting.extent[:, None] * torch.stack(
+        (2.0 * torch.cos(around), -dice.uniform(0.3, 2.0), 2.0 * torch.sin(around)), -1
+    )
     spread = (1.2 * setting.extent / distance).clamp(0.1, 2.0)
     return Light(
-        key, fill, strength[:, None] * _tint(dice, 0.15), dice.uniform(0.0, 0.5)[:, None] * _tint(dice, 0.2), above, below,
-        distance, torch.cat((horizon, haze_density[:, None]), 1), horizon, sky, clouds, dice.uniform(0.0, 100.0),
+        key,
+        fill,
+        strength[:, None] * _tint(dice, 0.15),
+        dice.uniform(0.0, 0.5)[:, None] * _tint(dice, 0.2),
+        above,
+        below,
+        distance,
+        torch.cat((horizon, haze_density[:, None]), 1),
+        horizon,
+        sky,
+        clouds,
+        dice.uniform(0.0, 100.0),
         torch.stack((dice.uniform(0.2, 0.9), setting.extent * dice.uniform(0.02, 0.1)), 1),
         dice.uniform(0.6, 1.0) if config.shadows else torch.zeros(batch, device=dice.device),
-        towards(focus - key), spread)
+        towards(focus - key),
+        spread,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,9 @@ MIRROR = COLUMNS.index("mirror")
 RUN = 12288  # pixels shaded at once; intermediate results stay in the processor's cache
 
 
-def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+def shade(
+    tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor
+) -> Tensor:
     """Colours of all pixels, averaged over their samples.
 
     Args:
@@ -50,8 +54,17 @@ def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tens
     return image
 
 
-def _one_sample(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: float, dx: Tensor, dy: Tensor, depth: Tensor,
-                hit: Tensor) -> Tensor:
+def _one_sample(
+    tables: ShadeTables,
+    solids: RayTables,
+    b: int,
+    v: int,
+    focal: float,
+    dx: Tensor,
+    dy: Tensor,
+    depth: Tensor,
+    hit: Tensor,
+) -> Tensor:
     """(3, n) radiance along camera rays (dx, dy, 1) that hit `hit` at `depth`."""
     missed = hit < 0
     t = torch.where(missed, 1.0, depth)
@@ -65,31 +78,63 @@ def _one_sample(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: f
         colour = colour * (1.0 - mirror)
         p, d, n = ([c[lanes] for c in vector] for vector in (point, direction, normal))
         fold = -2.0 * (d[0] * n[0] + d[1] * n[1] + d[2] * n[2])
-        away = tuple(c + fold * m for c, m in zip(d, n))
-        further, struck = cast_anywhere(solids, b, v, (p[0], p[1], p[2]), away)
+        away = [c + fold * m for c, m in zip(d, n)]
+        further, struck = cast_anywhere(solids, b, v, p, away)
         lost = struck < 0
         further = torch.where(lost, 1.0, further)
-        there = tuple(c + further * a for c, a in zip(p, away))
+        there = [c + further * a for c, a in zip(p, away)]
         reflected, _ = _surface(tables, solids, b, v, focal, there, away, (t * length)[lanes] + further, lost, struck)
         colour[:, lanes] += mirror[lanes] * reflected
     pane = KINDS.index("pane")
     red, green, blue = colour
     for slot in range(solids.slots[pane], solids.slots[pane] + int(solids.counts[b, pane])):
-        red, green, blue = _through_pane(solids.rays[b, v, slot].tolist(), tables.material[b, slot].tolist(),
-                                         tables.ambience[b, v].tolist(), red, green, blue, torch.where(missed, MISS, depth), dx, dy)
+        red, green, blue = _through_pane(
+            solids.rays[b, v, slot].tolist(),
+            tables.material[b, slot].tolist(),
+            tables.ambience[b, v].tolist(),
+            red,
+            green,
+            blue,
+            torch.where(missed, MISS, depth),
+            dx,
+            dy,
+        )
     return torch.stack((red, green, blue))
 
 
-def _surface(tables: ShadeTables, solids: RayTables, b: int, v: int, focal: float, point: tuple[Tensor, ...],
-             direction: tuple[Tensor, ...], travelled: Tensor, missed: Tensor, hit: Tensor) -> tuple[Tensor, Tensor]:
+def _surface(
+    tables: ShadeTables,
+    solids: RayTables,
+    b: int,
+    v: int,
+    focal: float,
+    point: Sequence[Tensor],
+    direction: Sequence[Tensor],
+    travelled: Tensor,
+    missed: Tensor,
+    hit: Tensor,
+) -> tuple[Tensor, Tensor]:
     """(3, n) radiance and (3, n) normals of points on the primitives `hit`."""
     slot = hit.clamp(min=0).long()
     photos = tables.photos
     *colour, nx, ny, nz = _shade(
-        _Columns(solids.rays[b, v], slot), tables.kinds[slot], _Columns(tables.surface[b], slot),
-        _Columns(tables.material[b], slot), tables.ambience[b, v].tolist(), tables.shadow[b, min(v, tables.shadow.shape[1] - 1)].reshape(-1),
-        *point, *direction, travelled, missed, focal, photos.texels, photos.starts, tables.shadow.shape[-1], photos.size,
-        photos.levels)
+        _Columns(solids.rays[b, v], slot),
+        tables.kinds[slot],
+        _Columns(tables.surface[b], slot),
+        _Columns(tables.material[b], slot),
+        tables.ambience[b, v].tolist(),
+        tables.shadow[b, min(v, tables.shadow.shape[1] - 1)].reshape(-1),
+        *point,
+        *direction,
+        travelled,
+        missed,
+        focal,
+        photos.texels,
+        photos.starts,
+        tables.shadow.shape[-1],
+        photos.size,
+        photos.levels,
+    )
     return torch.stack(colour), torch.stack((nx, ny, nz))
 
 

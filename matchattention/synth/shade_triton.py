@@ -15,11 +15,41 @@ BLOCK = 128
 
 
 @jit
-def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, cameras, offsets, depth, hit, image, photos, starts,
-                 height, width, views, total, columns, ambience_columns, shadows,
-                 F0: tl.constexpr, F1: tl.constexpr, F2: tl.constexpr, F3: tl.constexpr, F4: tl.constexpr, F5: tl.constexpr,
-                 PANES: tl.constexpr, SAMPLES: tl.constexpr, SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr,
-                 LEVELS: tl.constexpr, BLOCK: tl.constexpr):
+def shade_kernel(
+    rays,
+    counts,
+    kinds,
+    surface,
+    material,
+    ambience,
+    shadow,
+    cameras,
+    offsets,
+    depth,
+    hit,
+    image,
+    photos,
+    starts,
+    height,
+    width,
+    views,
+    total,
+    columns,
+    ambience_columns,
+    shadows,
+    F0: tl.constexpr,
+    F1: tl.constexpr,
+    F2: tl.constexpr,
+    F3: tl.constexpr,
+    F4: tl.constexpr,
+    F5: tl.constexpr,
+    PANES: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    SHADOW_SIZE: tl.constexpr,
+    PHOTO_SIZE: tl.constexpr,
+    LEVELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Shade a run of pixels of one view; grid (runs, B * V)."""
     view = tl.program_id(1)
     scene = view // views
@@ -64,8 +94,27 @@ def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, camer
             missed = slot < 0
             slot = tl.maximum(slot, 0)
             r, g, b, nx, ny, nz = shade_lanes(
-                rays + slot * 16, tl.load(kinds + slot), surface + slot * 4, material + slot * columns, ambience, shadow,
-                px, py, pz, vx, vy, vz, travelled, missed, focal, photos, starts, SHADOW_SIZE, PHOTO_SIZE, LEVELS)
+                rays + slot * 16,
+                tl.load(kinds + slot),
+                surface + slot * 4,
+                material + slot * columns,
+                ambience,
+                shadow,
+                px,
+                py,
+                pz,
+                vx,
+                vy,
+                vz,
+                travelled,
+                missed,
+                focal,
+                photos,
+                starts,
+                SHADOW_SIZE,
+                PHOTO_SIZE,
+                LEVELS,
+            )
             mirror = tl.where(missed, 0.0, tl.load(material + slot * columns + 19))
             mirror = tl.where(bounce > 0, 0.0, mirror)
             direct = weight * (1.0 - mirror)
@@ -79,8 +128,9 @@ def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, camer
                 vx = vx + fold * nx
                 vy = vy + fold * ny
                 vz = vz + fold * nz
-                further, slot = nearest(rays, rays, counts, px, py, pz, vx, vy, vz, 0.0, 0.0, 0.0, 0.0, False,
-                                        F0, F1, F2, F3, F4, F5)
+                further, slot = nearest(
+                    rays, rays, counts, px, py, pz, vx, vy, vz, 0.0, 0.0, 0.0, 0.0, False, F0, F1, F2, F3, F4, F5
+                )
                 further = tl.where(slot < 0, 1.0, further)
                 px = px + further * vx
                 py = py + further * vy
@@ -91,8 +141,9 @@ def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, camer
         pane = PANES + 0 * bounce
         end = pane + tl.load(counts + 6)
         while pane < end:
-            sum_r, sum_g, sum_b = through_pane(rays + pane * 16, material + pane * columns, ambience, sum_r, sum_g, sum_b,
-                                               first, dx, dy)
+            sum_r, sum_g, sum_b = through_pane(
+                rays + pane * 16, material + pane * columns, ambience, sum_r, sum_g, sum_b, first, dx, dy
+            )
             pane += 1
         red += sum_r
         green += sum_g
@@ -103,15 +154,42 @@ def shade_kernel(rays, counts, kinds, surface, material, ambience, shadow, camer
     tl.store(target + 2 * height * width, blue / SAMPLES, mask=inside)
 
 
-def shade(tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+def shade(
+    tables: ShadeTables, solids: RayTables, cameras: Tensor, offsets: Tensor, depth: Tensor, hit: Tensor
+) -> Tensor:
     """Colours of all pixels, averaged over their samples; see `shade_torch.shade`."""
     batch, views, samples, height, width = depth.shape
     image = torch.empty((batch, views, 3, height, width), device=depth.device)
     blocks = -(-height * width // BLOCK)
     photos = tables.photos
     shade_kernel[(blocks, batch * views)](
-        solids.rays, solids.counts, tables.kinds, tables.surface, tables.material, tables.ambience, tables.shadow,
-        cameras.contiguous(), offsets.contiguous(), depth, hit, image, photos.texels, photos.starts,
-        height, width, views, solids.rays.shape[2], tables.material.shape[-1], tables.ambience.shape[-1], tables.shadow.shape[1],
-        *solids.slots[:7], samples, tables.shadow.shape[-1], photos.size, photos.levels, BLOCK, num_warps=4)
+        solids.rays,
+        solids.counts,
+        tables.kinds,
+        tables.surface,
+        tables.material,
+        tables.ambience,
+        tables.shadow,
+        cameras.contiguous(),
+        offsets.contiguous(),
+        depth,
+        hit,
+        image,
+        photos.texels,
+        photos.starts,
+        height,
+        width,
+        views,
+        solids.rays.shape[2],
+        tables.material.shape[-1],
+        tables.ambience.shape[-1],
+        tables.shadow.shape[1],
+        *solids.slots[:7],
+        samples,
+        tables.shadow.shape[-1],
+        photos.size,
+        photos.levels,
+        BLOCK,
+        num_warps=4,
+    )
     return image

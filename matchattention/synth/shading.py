@@ -8,13 +8,46 @@ from matchattention.synth.noise import fractal
 from matchattention.synth.shapes import CARD, hit_sheet, object_normal
 
 AMBIENCE = (
-    "key_x", "key_y", "key_z", "key_red", "key_green", "key_blue",
-    "fill_x", "fill_y", "fill_z", "fill_red", "fill_green", "fill_blue",
-    "above_red", "above_green", "above_blue", "below_red", "below_green", "below_blue",
-    "up_x", "up_y", "up_z", "eye_height", "haze_red", "haze_green", "haze_blue", "haze_density",
-    "horizon_red", "horizon_green", "horizon_blue", "zenith_red", "zenith_green", "zenith_blue",
-    "clouds", "sky_seed", "contact", "contact_length", "key_reach",
-    "shadow", "shadow_focal", "shadow_bias",
+    "key_x",
+    "key_y",
+    "key_z",
+    "key_red",
+    "key_green",
+    "key_blue",
+    "fill_x",
+    "fill_y",
+    "fill_z",
+    "fill_red",
+    "fill_green",
+    "fill_blue",
+    "above_red",
+    "above_green",
+    "above_blue",
+    "below_red",
+    "below_green",
+    "below_blue",
+    "up_x",
+    "up_y",
+    "up_z",
+    "eye_height",
+    "haze_red",
+    "haze_green",
+    "haze_blue",
+    "haze_density",
+    "horizon_red",
+    "horizon_green",
+    "horizon_blue",
+    "zenith_red",
+    "zenith_green",
+    "zenith_blue",
+    "clouds",
+    "sky_seed",
+    "contact",
+    "contact_length",
+    "key_reach",
+    "shadow",
+    "shadow_focal",
+    "shadow_bias",
     *(f"shadow_{row}{column}" for row in "xyz" for column in "xyzw"),
 )
 COLUMN_SHADOW = tl.constexpr(40)  # first of the twelve numbers that map camera space to the key light's camera
@@ -67,8 +100,28 @@ def sky(ambience, dx, dy, dz):
 
 
 @jit
-def shade(ray, kind, surface, material, ambience, shadow_map, px, py, pz, vx, vy, vz, travelled, missed, focal,
-          photos, starts, SHADOW_SIZE: tl.constexpr, PHOTO_SIZE: tl.constexpr, LEVELS: tl.constexpr):
+def shade(
+    ray,
+    kind,
+    surface,
+    material,
+    ambience,
+    shadow_map,
+    px,
+    py,
+    pz,
+    vx,
+    vy,
+    vz,
+    travelled,
+    missed,
+    focal,
+    photos,
+    starts,
+    SHADOW_SIZE: tl.constexpr,
+    PHOTO_SIZE: tl.constexpr,
+    LEVELS: tl.constexpr,
+):
     """Radiance that leaves a point towards the viewer, and the surface's normal.
 
     Args:
@@ -111,8 +164,21 @@ def shade(ray, kind, surface, material, ambience, shadow_map, px, py, pz, vx, vy
     hy = at(surface, 1)
     hz = at(surface, 2)
     footprint = travelled / focal / tl.maximum(tl.sqrt(facing), 0.25)
-    red, green, blue, grain = albedo(material, x * hx, y * hy, z * hz, gx / hx, gy / hy, gz / hz,
-                                     at(surface, 3), footprint, photos, starts, PHOTO_SIZE, LEVELS)
+    red, green, blue, grain = albedo(
+        material,
+        x * hx,
+        y * hy,
+        z * hz,
+        gx / hx,
+        gy / hy,
+        gz / hz,
+        at(surface, 3),
+        footprint,
+        photos,
+        starts,
+        PHOTO_SIZE,
+        LEVELS,
+    )
 
     up_x = at(ambience, 18)
     up_y = at(ambience, 19)

@@ -38,10 +38,20 @@ class SceneStream:
         bank: (T, 3, S, S) uint8 photos; by default what `photo_bank.load` finds, if anything.
     """
 
-    def __init__(self, config: SceneConfig, size: tuple[int, int], batch_size: int, seed: int,
-                 device: torch.device | str, index: int = 0, bank: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        config: SceneConfig,
+        size: tuple[int, int],
+        batch_size: int,
+        seed: int,
+        device: torch.device | str,
+        index: int = 0,
+        bank: Tensor | None = None,
+    ) -> None:
         if min(size) < 8 or batch_size < 1:
-            raise InputError(f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px.")
+            raise InputError(
+                f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px."
+            )
         if config.task not in ("stereo", "flow"):
             raise InputError(f"unknown task {config.task!r}; choose stereo or flow.")
         if config.samples & (config.samples - 1):
@@ -63,6 +73,11 @@ class SceneStream:
     def __next__(self) -> Batch:
         return self.next()
 
+    @property
+    def has_photos(self) -> bool:
+        """Whether a photo bank was found or given."""
+        return self._photos.amount > 0
+
     @torch.no_grad()
     def next(self) -> Batch:
         """The next batch; advances `state` by the batch size."""
@@ -71,7 +86,9 @@ class SceneStream:
         while self.state < end:
             stop = min((self.state // RENDER_AT_ONCE + 1) * RENDER_AT_ONCE, end)
             indices = range(self.state, stop)
-            parts.append(self._photograph(render(self._scenes(indices), self.config, self.size, self._photos), self.state))
+            parts.append(
+                self._photograph(render(self._scenes(indices), self.config, self.size, self._photos), self.state)
+            )
             self.state = stop
         return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
@@ -81,7 +98,7 @@ class SceneStream:
         return render(convert(self._draw(indices), self._upload), self.config, self.size, self._photos)
 
     def _draw(self, indices: range) -> Scene:
-        return draw_scenes(self.config, self.seed, indices, self.size, self._photos.count)
+        return draw_scenes(self.config, self.seed, indices, self.size, self._photos.amount)
 
     def _upload(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
@@ -98,7 +115,7 @@ class SceneStream:
             self._blocks = {k: v for k, v in self._blocks.items() if k >= block}
             self._resident = (block, convert(self._blocks.pop(block).result(), self._upload))
         first = indices.start - block * DRAW_AT_ONCE
-        return convert(self._resident[1], lambda tensor: tensor[first:first + len(indices)])
+        return convert(self._resident[1], lambda tensor: tensor[first : first + len(indices)])
 
     def _draw_block(self, block: int) -> Scene:
         with torch.no_grad():

@@ -7,7 +7,7 @@ filled from its start, so kernels loop over one kind at a time without branching
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,14 +19,15 @@ KINDS = (*SOLIDS, "pane")  # panes of glass are seen through: the caster passes 
 RAY_COLUMNS = 16  # 3x3 camera-to-object matrix by rows, camera centre in object space, four shape parameters
 
 
-def number(constant: object) -> float:
+def number(constant: Any) -> float:
     """The plain value of a constant of the dialect."""
-    return getattr(constant, "value", constant)  # type: ignore[return-value]
+    return getattr(constant, "value", constant)
 
 
 MISS = number(shapes.MISS)
-assert tuple(number(c) for c in (shapes.CARD, shapes.BOX, shapes.ELLIPSOID, shapes.FRUSTUM, shapes.TORUS,
-                                 shapes.TERRAIN)) == tuple(range(len(SOLIDS)))
+assert tuple(
+    number(c) for c in (shapes.CARD, shapes.BOX, shapes.ELLIPSOID, shapes.FRUSTUM, shapes.TORUS, shapes.TERRAIN)
+) == tuple(range(len(SOLIDS)))
 Slots = tuple[int, ...]
 
 
@@ -52,8 +53,16 @@ def _corners(device: torch.device) -> Tensor:
     return torch.tensor([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)], device=device)
 
 
-def ray_tables(axes: Tensor, centre: Tensor, half: Tensor, shape: Tensor, counts: Tensor, slots: Slots,
-               view_rotation: Tensor, view_position: Tensor) -> RayTables:
+def ray_tables(
+    axes: Tensor,
+    centre: Tensor,
+    half: Tensor,
+    shape: Tensor,
+    counts: Tensor,
+    slots: Slots,
+    view_rotation: Tensor,
+    view_position: Tensor,
+) -> RayTables:
     """Express every primitive in every view.
 
     Args:
@@ -96,14 +105,14 @@ class Photos(NamedTuple):
         starts: (levels,) int32 first texel of each level.
         size: px, side of the largest level.
         levels: of the pyramid.
-        count: photos.
+        amount: of photos.
     """
 
     texels: Tensor
     starts: Tensor
     size: int
     levels: int
-    count: int
+    amount: int
 
 
 def photo_pyramid(bank: Tensor | None, device: torch.device) -> Photos:
@@ -120,9 +129,17 @@ def photo_pyramid(bank: Tensor | None, device: torch.device) -> Photos:
         starts.append(first)
         first += len(texels[-1])
         # Levels are averaged in linear light, as a lens would.
-        level = torch.cat([(255.0 * torch.nn.functional.avg_pool2d((part.float() / 255.0) ** 2.2, 2) ** (1.0 / 2.2)).round_().byte()
-                           for part in level.split(256)])
-    return Photos(torch.cat(texels), torch.tensor(starts, dtype=torch.int32, device=device), size, len(texels), bank.shape[0])
+        level = torch.cat(
+            [
+                (255.0 * torch.nn.functional.avg_pool2d((part.float() / 255.0) ** 2.2, 2) ** (1.0 / 2.2))
+                .round_()
+                .byte()
+                for part in level.split(256)
+            ]
+        )
+    return Photos(
+        torch.cat(texels), torch.tensor(starts, dtype=torch.int32, device=device), size, len(texels), bank.shape[0]
+    )
 
 
 class ShadeTables(NamedTuple):

@@ -22,16 +22,25 @@ def depth_of(kind, centre, half, axes=None, shape=(), size=SIZE, focal=FOCAL):
     builder.add(kind, frame, torch.tensor(centre), torch.tensor(half), axes, shape)
     packed = builder.pack(CAPACITY)
     eye = torch.eye(3)[None, None]
-    tables = ray_tables(packed.axes[:, None], packed.centre[:, None], packed.half, packed.shape, packed.counts,
-                        packed.slots, eye, torch.zeros(1, 1, 3))
+    tables = ray_tables(
+        packed.axes[:, None],
+        packed.centre[:, None],
+        packed.half,
+        packed.shape,
+        packed.counts,
+        packed.slots,
+        eye,
+        torch.zeros(1, 1, 3),
+    )
     camera = torch.tensor([[[focal, (size[1] - 1) / 2, (size[0] - 1) / 2]]])
     depth, _ = cast_torch.cast(tables, camera, size, torch.zeros(1, 2))
     return depth[0, 0, 0]
 
 
 def directions(size=SIZE, focal=FOCAL):
-    y, x = torch.meshgrid(torch.arange(size[0], dtype=torch.float64), torch.arange(size[1], dtype=torch.float64),
-                          indexing="ij")
+    y, x = torch.meshgrid(
+        torch.arange(size[0], dtype=torch.float64), torch.arange(size[1], dtype=torch.float64), indexing="ij"
+    )
     return torch.stack(((x - (size[1] - 1) / 2) / focal, (y - (size[0] - 1) / 2) / focal, torch.ones_like(x)), -1)
 
 
@@ -73,7 +82,9 @@ def test_box_front_face_and_sides():
 def test_card_is_a_plane():
     """A plane through (0, 0, 4) tilted by 60 degrees has depth 4 n_z / (n · d)."""
     angle = math.radians(60)
-    axes = torch.tensor([[1.0, 0.0, 0.0], [0.0, math.cos(angle), math.sin(angle)], [0.0, -math.sin(angle), math.cos(angle)]])
+    axes = torch.tensor(
+        [[1.0, 0.0, 0.0], [0.0, math.cos(angle), math.sin(angle)], [0.0, -math.sin(angle), math.cos(angle)]]
+    )
     normal = axes[2].double()
     expected = 4 * normal[2] / (directions() @ normal)
     depth = depth_of("card", [0.0, 0.0, 4.0], [50.0, 50.0, 1.0], axes)
@@ -150,10 +161,20 @@ def test_bounds_hide_nothing(kind):
         shape = (0.3,) if kind != "box" else ()
         near = depth_of(kind, centre, [size] * 3, axes, shape)
         builder = Builder(1, torch.device("cpu"))
-        builder.add(kind, builder.frame(torch.zeros(1, 1, 3)), torch.tensor(centre), torch.tensor([size] * 3), axes, shape)
+        builder.add(
+            kind, builder.frame(torch.zeros(1, 1, 3)), torch.tensor(centre), torch.tensor([size] * 3), axes, shape
+        )
         packed = builder.pack(CAPACITY)
-        tables = ray_tables(packed.axes[:, None], packed.centre[:, None], packed.half, packed.shape, packed.counts,
-                            packed.slots, torch.eye(3)[None, None], torch.zeros(1, 1, 3))
+        tables = ray_tables(
+            packed.axes[:, None],
+            packed.centre[:, None],
+            packed.half,
+            packed.shape,
+            packed.counts,
+            packed.slots,
+            torch.eye(3)[None, None],
+            torch.zeros(1, 1, 3),
+        )
         row = tables.rays[0, 0, tables.slots[KINDS.index(kind)]].tolist()
         d = directions().float()
         assert torch.equal(near, cast_torch.intersect(KINDS.index(kind), row, d[..., 0], d[..., 1]))
@@ -179,8 +200,16 @@ def test_edges_are_closed():
     packed = builder.pack({**CAPACITY, "card": 6})
     dice = Dice(1, [0], "cpu")
     rotation = random_rotation(dice, 8).transpose(0, 1)[0:1].expand(1, 1, 3, 3)
-    tables = ray_tables(packed.axes[:, None], packed.centre[:, None], packed.half, packed.shape, packed.counts,
-                        packed.slots, rotation, torch.tensor([[[0.3, -0.4, 0.2]]]))
+    tables = ray_tables(
+        packed.axes[:, None],
+        packed.centre[:, None],
+        packed.half,
+        packed.shape,
+        packed.counts,
+        packed.slots,
+        rotation,
+        torch.tensor([[[0.3, -0.4, 0.2]]]),
+    )
     depth, hit = cast_torch.cast(tables, torch.tensor([[[20.0, 100.0, 80.0]]]), (161, 201), torch.zeros(1, 2))
     assert (hit >= 0).float().mean() > 0.9999
     assert depth.min() > 0.1
