@@ -37,6 +37,9 @@ class SceneConfig:
     """Flow: deviation of a group's turn and largest turn of the camera, rad."""
     near_quantile: float = 0.01
     """The nearest share of pixels that may exceed the drawn largest disparity."""
+    vertical_error: tuple[float, float] = (0.4, 0.3)
+    """Stereo: share of pairs that are not perfectly rectified, and the deviation of the right view's rows, px.
+    Labels stay horizontal, as real benchmarks' do."""
     roll: float = 4.0
     """Deviation of the camera's roll, degrees."""
     principal_point: float = 0.03

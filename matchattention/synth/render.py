@@ -162,7 +162,9 @@ def two_views(scene: Scene, baseline: Tensor) -> Views:
 def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> Prepared:
     """Build the tables of both views."""
     tables = look(scene, *views)
-    cameras = scene.lens[:, None].expand(-1, 2, -1).contiguous()
+    cameras = scene.lens[:, None].repeat(1, 2, 1)
+    if scene.second is None:
+        cameras[:, 1, 2] += scene.vertical
     shadow, shadow_focal = _shadow_maps(scene, views, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
     ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
@@ -214,6 +216,7 @@ def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], field: 
     height, width = size
     other = RayTables(tables.rays.flip(1), tables.bounds.flip(1), tables.counts, tables.slots)
     shift = field.movedim(-1, 2).contiguous()
+    # The pixel's own lens, not the other one's: a row error between the views must not tilt the ray.
     first, _ = cast(other, cameras, size, sample_offsets(1, field.device), shift)
     x = torch.arange(width, device=field.device) + field[..., 0]
     y = torch.arange(height, device=field.device)[:, None] + field[..., 1]

@@ -68,6 +68,7 @@ class Scene(NamedTuple):
         disparity: (B,) px, drawn largest disparity.
         baseline: (B,) m, fixed baseline or NaN.
         exposure: (B,) mean brightness that the exposure aims at.
+        vertical: (B,) px, how much lower the second view's rows are than they should be.
         second: the second moment of flow pairs, None for stereo.
     """
 
@@ -80,6 +81,7 @@ class Scene(NamedTuple):
     disparity: Tensor
     baseline: Tensor
     exposure: Tensor
+    vertical: Tensor
     second: SecondFrame | None = None
 
 
@@ -153,6 +155,8 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     baseline = torch.full_like(disparity, torch.nan) if setting.baseline is None else setting.baseline
     light = _light(dice, config, setting)
     exposure = dice.log_uniform(0.12, 0.34)
+    share, deviation = config.vertical_error
+    vertical = dice.normal(0.0, deviation) * dice.chance(share)
     second = None
     if config.task == "flow":
         second = second_frame(dice, config, primitives, camera, setting.typical_depth, builder.groups)
@@ -166,6 +170,7 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
         disparity,
         baseline,
         exposure,
+        vertical,
         second,
     )
 

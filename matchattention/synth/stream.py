@@ -18,7 +18,7 @@ from matchattention.synth.tables import photo_pyramid
 from matchattention.training.batch import Batch
 
 RENDER_AT_ONCE = 16  # scenes; bounds the memory of rays in flight
-DRAW_AT_ONCE = 128  # scenes; drawing costs operations, not numbers, so it is done for many
+DRAW_AT_ONCE = 512  # scenes; drawing costs operations, not numbers, so it is done for many
 DRAW_AHEAD = 2  # blocks of scenes drawn in the background
 
 

@@ -71,7 +71,7 @@ def test_right_warped_by_disparity_is_left():
         emission=False,
         samples=4,
         disparity=(0.1, 0.2),
-        patterns=True,
+        vertical_error=(0.0, 0.0),
     )
     size = (64, 96)
     result = rendered(config, range(3), size)
@@ -212,3 +212,30 @@ def test_still_world_has_no_flow():
     result = rendered(config, range(1), (24, 32))
     assert result.field.abs().max() < 0.01
     assert result.occluded.float().mean() < 0.02
+
+
+def test_row_error_moves_the_right_view_only():
+    base = replace(SMALL, layouts={"street": 1.0})
+    straight = rendered(replace(base, vertical_error=(0.0, 2.0)), range(2), (32, 48))
+    crooked = rendered(replace(base, vertical_error=(1.0, 2.0)), range(2), (32, 48))
+    assert torch.equal(straight.field[:, 0], crooked.field[:, 0])
+    assert torch.equal(straight.occluded[:, 0], crooked.occluded[:, 0])
+    assert not torch.equal(straight.depth[:, 1], crooked.depth[:, 1])
+
+
+def test_mirrors_and_panes_change_colours_not_labels():
+    base = replace(SMALL, layouts={"room": 1.0}, mirrors=0.0, panes=1e-9)
+    plain = rendered(base, range(3), (24, 40))
+    for changed in (replace(base, mirrors=0.9), replace(base, panes=1.0)):
+        other = rendered(changed, range(3), (24, 40))
+        assert torch.equal(plain.field, other.field)
+        assert (plain.image - other.image).abs().flatten(1).max(1).values.max() > 0.05
+
+
+def test_switching_light_off_changes_colours_not_labels():
+    base = replace(SMALL, layouts={"tabletop": 1.0})
+    plain = rendered(base, range(2), (24, 40))
+    for changed in (replace(base, shadows=False), replace(base, specular=False), replace(base, patterns=False)):
+        other = rendered(changed, range(2), (24, 40))
+        assert torch.equal(plain.field, other.field)
+        assert not torch.equal(plain.image, other.image)
