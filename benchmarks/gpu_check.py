@@ -129,6 +129,43 @@ def graph_case() -> bool:
         return False
 
 
+def fused_case() -> bool:
+    """RT's fused kernels, with random weights that move positions, against the network itself in fp32."""
+    try:
+        from matchattention.inference.deploy import compile_for_inference
+        from matchattention.models.registry import create_model
+
+        torch.manual_seed(0)
+        model = create_model("rt").eval().to(DEVICE)
+        for name, parameter in model.named_parameters():
+            if name.endswith("out.weight"):
+                parameter.data[-2:] += 0.002 * torch.randn_like(parameter.data[-2:])
+        pair = [torch.randint(0, 256, (1, 3, 512, 1024), dtype=torch.uint8, device=DEVICE) for _ in range(2)]
+        exact = compile_for_inference(model, (512, 1024), DEVICE, "fp32", "eager")(*pair)
+        start = time.perf_counter()
+        plan = compile_for_inference(model, (512, 1024), DEVICE, "fp16", "fused")
+        seconds = time.perf_counter() - start
+        differences = {"fused": (plan(*pair) - exact)[..., 0].abs()}
+        plain = compile_for_inference(model, (512, 1024), DEVICE, "fp16", "eager")
+        differences["eager"] = (plain(*pair) - exact)[..., 0].abs()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(50):
+            plan.replay()
+        end.record()
+        torch.cuda.synchronize()
+        errors = {name: difference.mean().item() for name, difference in differences.items()}
+        good = errors["fused"] <= 2 * errors["eager"] + 1e-3
+        print(
+            f"{'ok  ' if good else 'FAIL'} RT 1024x512 fp16 fused: {begin.elapsed_time(end) / 50:.3f} ms, ready in "
+            f"{seconds:.1f} s; mean px from fp32: fused {errors['fused']:.4f}, eager fp16 {errors['eager']:.4f}"
+        )
+        return good
+    except Exception:
+        print(f"FAIL RT fused\n{traceback.format_exc(limit=6)}")
+        return False
+
+
 def main() -> int:
     """Run every case; the exit code."""
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU'}")
@@ -154,6 +191,7 @@ def main() -> int:
         results.append(compare(name, convglu_mix, convglu_mix_plain, (h, weight, bias), dtype))
     if DEVICE == "cuda":
         results.append(graph_case())
+        results.append(fused_case())
     print(f"{sum(results)} of {len(results)} cases fine")
     return 0 if all(results) else 1
 

@@ -66,6 +66,12 @@ def time_modes(
     return results
 
 
+def _fastest(timed: dict[str, Any]) -> Mode:
+    """The mode with the least time among those that ran."""
+    ran = {mode: row["median_ms"] for mode, row in timed.items() if "median_ms" in row}
+    return min(ran, key=ran.__getitem__) if ran else "eager"  # type: ignore[return-value, arg-type]
+
+
 def attention_share(run: Callable[[], None]) -> tuple[float, int]:
     """Part of the GPU's time inside MatchAttention, and the number of kernels of one pass."""
     from torch.profiler import ProfilerActivity, profile
@@ -88,7 +94,9 @@ def attention_share(run: Callable[[], None]) -> tuple[float, int]:
     return inside / max(total, 1e-9), launches
 
 
-def parity(model: MatchNetwork, device: torch.device, precision: str, widths: tuple[int, ...]) -> list[dict[str, Any]]:
+def parity(
+    model: MatchNetwork, device: torch.device, precision: str, widths: tuple[int, ...], mode: Mode = "eager"
+) -> list[dict[str, Any]]:
     """Mean and largest difference between a precision and fp32, by image width: positions must not lose digits."""
     results = []
     for width in widths:
@@ -100,7 +108,7 @@ def parity(model: MatchNetwork, device: torch.device, precision: str, widths: tu
             exact = compile_for_inference(model, (height, width), device, "fp32", "eager")(left, right)
         finally:
             torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
-        rounded = compile_for_inference(model, (height, width), device, precision, "eager")(left, right)
+        rounded = compile_for_inference(model, (height, width), device, precision, mode)(left, right)
         difference = (exact - rounded)[..., 0].abs()
         quarter = max(1, width // 4)
         results.append(
@@ -130,7 +138,7 @@ def bench_network(
     """Time a network in every mode, its precision, and its growth with the image; failures are recorded."""
     model, trained = load_or_create(name)
     half = precision if precision != "auto" else ("fp16" if device.type == "cuda" else "fp32")
-    modes = modes or (["eager", "capture", "graph"] if device.type == "cuda" else ["eager"])
+    modes = modes or (["eager", "capture", "fused"] if device.type == "cuda" else ["eager"])
     results: dict[str, Any] = {
         "network": name, "trained_weights": trained, "shape": list(shape), "precision": half,
         "flops": count_flops(model.config, *shape),
@@ -140,14 +148,14 @@ def bench_network(
     results["modes"] = time_modes(model, shape, device, half, modes, seconds, say)
     if with_parity and half != "fp32":
         try:
-            results["parity_with_fp32"] = parity(model, device, half, PARITY_WIDTHS)
+            results["parity_with_fp32"] = parity(model, device, half, PARITY_WIDTHS, _fastest(results["modes"]))
             for row in results["parity_with_fp32"]:
                 say(f"  {half} against fp32 at width {row['width']}: mean {row['mean_px']:.4f} px")
         except Exception as error:
             results["parity_with_fp32"] = {"failed": first_line(error)}
             say(f"  parity failed: {first_line(error)}")
     if large:
-        fastest: Mode = "capture" if device.type == "cuda" else "eager"
+        fastest: Mode = _fastest(results["modes"])
         results["large"] = {}
         for label, size in LARGE_SIZES.items():
             say(f"{label}: {size[1]}x{size[0]}")

@@ -5,18 +5,19 @@ match = compile_for_inference(matchattention.load("rt"), (512, 1024))
 field = match(left, right)        # (2, H, W, 2) px: both views, from uint8 images on the GPU
 ```
 
-On a GPU: fp16 weights, channels-last, every small operation fused by torch.compile, and all launches of a pass replayed
-as one CUDA graph. On a CPU: fp32, channels-last, optionally compiled. Shapes are fixed; `InferencePlans` keeps one plan
-a shape.
+On a GPU: fp16 weights, everything between two convolutions in one kernel (`fused_network`), and all launches of a pass
+replayed as one CUDA graph. On a CPU: fp32, channels-last, optionally compiled. Shapes are fixed; `InferencePlans` keeps
+one plan a shape.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from matchattention.errors import InputError
 from matchattention.inference.frozen import freeze
@@ -25,8 +26,9 @@ from matchattention.models.network import MatchNetwork
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["eager", "compile", "capture", "graph"]
-MODES: tuple[Mode, ...] = ("eager", "compile", "capture", "graph")
+Mode = Literal["eager", "compile", "capture", "graph", "fused"]
+MODES: tuple[Mode, ...] = ("eager", "compile", "capture", "graph", "fused")
+CAPTURED = ("capture", "graph", "fused")
 WARM_UPS = 3
 
 
@@ -34,23 +36,25 @@ class InferencePlan:
     """One network, one shape, ready to run.
 
     Args:
-        network: from `freeze`.
+        network: from `freeze`, or a `FusedNetwork`.
         shape: (H, W) px.
         batch: pairs at once.
         mode: "eager"; "compile" (inductor); "capture" (a CUDA graph of eager kernels: no minutes of compiling);
-            "graph" (a CUDA graph of compiled ones).
+            "graph" (a CUDA graph of compiled ones); "fused" (a CUDA graph of a `FusedNetwork`'s kernels).
 
     Attributes:
         mode: how it runs.
         static_images: the two (B, 3, H, W) uint8 buffers a CUDA graph reads; write there to save a copy.
     """
 
-    def __init__(self, network: MatchNetwork, shape: tuple[int, int], batch: int = 1, mode: Mode = "eager") -> None:
+    def __init__(self, network: nn.Module, shape: tuple[int, int], batch: int = 1, mode: Mode = "eager") -> None:
+        if mode == "fused" and isinstance(network, MatchNetwork):
+            raise InputError("A fused plan needs a FusedNetwork: make it with compile_for_inference(…, mode='fused').")
         self.network = network
         self.shape = shape
         self.mode = mode
-        self.device = next(network.parameters()).device
-        if self.device.type != "cuda" and mode in ("capture", "graph"):
+        self.device = next(itertools.chain(network.parameters(), network.buffers())).device
+        if self.device.type != "cuda" and mode in CAPTURED:
             raise InputError(f"A CUDA graph needs a GPU: mode '{mode}' cannot run on {self.device}.")
         self._run = self._field
         if mode in ("compile", "graph"):
@@ -60,10 +64,12 @@ class InferencePlan:
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Tensor | None = None
-        if mode in ("capture", "graph"):
+        if mode in CAPTURED:
             self._capture()
 
     def _field(self, image0: Tensor, image1: Tensor) -> Tensor:
+        if self.mode == "fused":
+            return self.network(image0, image1)
         return self.network(image0.float(), image1.float()).field
 
     @torch.inference_mode()
@@ -122,21 +128,44 @@ def compile_for_inference(
         shape: (H, W) px of the images.
         device: "auto", "cpu", "cuda", …
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16", "bf16". Positions are fp32 always.
-        mode: see `InferencePlan`; "auto" is "graph" on a GPU and "eager" on a CPU. If compiling fails, "auto"
-            steps down and says so.
+        mode: see `InferencePlan`; "auto" is "fused" on a GPU, or "capture" for networks that cannot be fused, and
+            "eager" on a CPU. If one fails, "auto" steps down and says so.
         batch: pairs at once.
     """
     place = choose_device(device)
-    network = freeze(model, place, choose_precision(precision, place))
+    dtype = choose_precision(precision, place)
     if mode != "auto":
-        return InferencePlan(network, shape, batch, mode)
-    for attempt in ("graph", "capture") if place.type == "cuda" else ():
+        return _plan(model, shape, place, dtype, batch, mode)
+    for attempt in ("fused", "capture") if place.type == "cuda" else ():
+        if attempt == "fused" and (dtype == torch.float32 or _why_not_fused(model) is not None):
+            continue
         try:
-            return InferencePlan(network, shape, batch, attempt)  # type: ignore[arg-type]
+            return _plan(model, shape, place, dtype, batch, attempt)  # type: ignore[arg-type]
         except Exception as error:
             reason = str(error).split("\n")[0][:300]
             logger.warning("mode '%s' failed, going on with a slower one: %s", attempt, reason)
-    return InferencePlan(network, shape, batch, "eager")
+    return _plan(model, shape, place, dtype, batch, "eager")
+
+
+def _plan(
+    model: MatchNetwork, shape: tuple[int, int], device: torch.device, dtype: torch.dtype, batch: int, mode: Mode
+) -> InferencePlan:
+    if mode != "fused":
+        return InferencePlan(freeze(model, device, dtype), shape, batch, mode)
+    reason = _why_not_fused(model)
+    if reason is not None:
+        raise InputError(reason)
+    from matchattention.inference.fused_network import FusedNetwork
+
+    return InferencePlan(FusedNetwork(model.to(device), dtype), shape, batch, mode)
+
+
+def _why_not_fused(model: MatchNetwork) -> str | None:
+    try:
+        from matchattention.inference.fused_network import why_not_fused
+    except ImportError as error:
+        return f"Triton cannot be imported ({error})."
+    return why_not_fused(model.config)
 
 
 class InferencePlans:

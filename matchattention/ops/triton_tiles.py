@@ -135,15 +135,21 @@ def _axis_limits(size: int, extent: int) -> tuple[float, float, float]:
     return float(rad), max(float(rad), size - 1 - rad - EDGE), float(max(rad, size - 2 - rad))
 
 
-def _geometry(height: int, width: int, window: tuple[int, int]) -> dict[str, Any]:
-    """The map and the window as kernel arguments."""
+def window_limits(height: int, width: int, window: tuple[int, int]) -> dict[str, float]:
+    """How far a window's centre may go, as kernel arguments."""
     rows, columns = window
     lowest_x, highest_x, last_x = _axis_limits(width, columns)
     lowest_y, highest_y, last_y = _axis_limits(height, rows) if rows > 1 else (0.0, 0.0, 0.0)
     return {
-        "height": height, "width": width,
         "lowest_x": lowest_x, "highest_x": highest_x, "last_x": last_x,
         "lowest_y": lowest_y, "highest_y": highest_y, "last_y": last_y,
-        "ROWS": rows, "COLUMNS": columns,
+    }
+
+
+def _geometry(height: int, width: int, window: tuple[int, int]) -> dict[str, Any]:
+    """The map and the window as kernel arguments."""
+    rows, columns = window
+    return {
+        "height": height, "width": width, **window_limits(height, width, window), "ROWS": rows, "COLUMNS": columns,
         "OVERHANGS": width < columns or (rows > 1 and height < rows),
     }

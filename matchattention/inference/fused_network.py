@@ -1,0 +1,177 @@
+"""The whole network for inference on a GPU, top to bottom, in about two hundred kernels.
+
+Computes what `MatchNetwork` computes, rounded less often. It has no gradients and returns the field alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from matchattention.inference.fused_blocks import FusedStage, pack_position
+from matchattention.inference.fused_encoder import NORM_EPS, FusedContext, FusedEncoder, PackedConvolution
+from matchattention.inference.fused_rows import PackedProjection, norm_project, padded, tokens_of_a_program
+from matchattention.layers.initial import TransportEstimate
+from matchattention.layers.tokens import as_image, as_tokens
+from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import LARGE, MatchNetwork, _at_tokens, crop_field
+from matchattention.ops.triton_transport import stereo_transport_kernel
+from matchattention.ops.triton_upsampling import convex_kernel, join_kernel
+
+# A tile's rows of features live in registers: wider networks are better off with separate matrix products.
+MOST_CHANNELS = 256
+
+
+def why_not_fused(config: NetworkConfig) -> str | None:
+    """One sentence that says why a network is not fused, or None when it is."""
+    if max(config.channels) > MOST_CHANNELS:
+        return f"Networks wider than {MOST_CHANNELS} channels are faster with separate matrix products."
+    if config.task != "stereo" or config.initial != "transport":
+        return "Only stereo networks with the transport estimate are fused."
+    if config.attention != "match" or config.first_attention != "self" or config.self_mask:
+        return "Only blocks of self- and cross-MatchAttention without a mask are fused."
+    if not config.self_sees_cross:
+        return "Only self-attention that sees the cross position is fused."
+    if any(rows * columns not in (4, 8, 16) for rows, columns in config.windows):
+        return "Only windows of 4, 8 or 16 keys are fused."
+    return None
+
+
+class FusedEstimate(nn.Module):
+    """Correlation, Sinkhorn and the local-window estimator."""
+
+    def __init__(self, estimate: TransportEstimate, dtype: torch.dtype) -> None:
+        super().__init__()
+        correlation = estimate.correlation
+        weight = torch.cat((correlation.q.weight, correlation.k.weight))
+        width = correlation.norm.weight.shape[0]
+        self.context = FusedContext(list(estimate.layers), dtype)  # type: ignore[arg-type]
+        self.project = PackedProjection(correlation.norm.weight, weight, None, width, NORM_EPS, False, dtype)
+        self.bin_score = nn.Buffer(estimate.bin_score.detach().float().clone())
+        self.iterations = estimate.iterations
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(2B, h, w, 2) fp32 positions in tokens."""
+        images, height, width, channels = tokens.shape
+        projected = norm_project(tokens, self.project)
+        position = torch.empty(images, height, width, 2, dtype=torch.float32, device=tokens.device)
+        rows = images // 2 * height
+        stereo_transport_kernel[(rows,)](
+            projected, self.bin_score, position, rows, width, channels**-0.5,
+            ITERATIONS=self.iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), num_warps=4,
+        )
+        return position
+
+
+class FusedConvex(nn.Module):
+    """Convex upsampling of packed positions."""
+
+    def __init__(self, upsampling: ConvexUpsampling, heads: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.head = PackedConvolution(upsampling.head, dtype, relu=True)
+        self.weight = nn.Buffer(upsampling.weights.weight.detach().flatten(1).to(dtype).contiguous())
+        assert upsampling.weights.bias is not None
+        self.bias = nn.Buffer(upsampling.weights.bias.detach().to(dtype).clone())
+        self.factor, self.heads = upsampling.factor, heads
+        self.zero_border = upsampling.border != "replicate"
+
+    def forward(self, features: Tensor, position: Tensor, packed: bool) -> Tensor:
+        """Positions of the finer map: packed (…, EP), or the cross position alone (…, 2)."""
+        images, height, width, row = position.shape
+        logits = F.linear(self.head(features), self.weight, self.bias)
+        outputs = row if packed else 2
+        out = position.new_empty((images, height * self.factor, width * self.factor, outputs))
+        tokens, tile = images * height * width, 16
+        convex_kernel[(-(-tokens // tile),)](
+            logits, position, out, height, width, tokens, FACTOR=self.factor, HEADS=self.heads, EP=row, OUT=outputs,
+            ZERO_BORDER=self.zero_border, T=tile, num_warps=2,
+        )
+        return out
+
+
+class FusedLift(nn.Module):
+    """Coarse features twice as fine, joined with the encoder's.
+
+    The transposed convolution and its half of the joining matrix follow each other without anything in between: they
+    are one matrix, multiplied in fp32 beforehand.
+    """
+
+    def __init__(self, upsampling: FeatureUpsampling, dtype: torch.dtype) -> None:
+        super().__init__()
+        join = upsampling.join.weight.detach().float().flatten(1)  # (fine, 2 fine): [encoded | lifted]
+        fine = join.shape[0]
+        up = upsampling.up.weight.detach().float()  # (coarse, fine, 2, 2)
+        assert upsampling.up.bias is not None
+        assert upsampling.join.bias is not None
+        both = torch.einsum("of,cfyx->yxoc", join[:, fine:], up).flatten(0, 2)  # (2 * 2 * fine, coarse)
+        bias = upsampling.join.bias.detach().float() + join[:, fine:] @ upsampling.up.bias.detach().float()
+        self.lift = nn.Buffer(both.to(dtype).contiguous())
+        self.matrix = nn.Buffer(join[:, :fine].to(dtype).contiguous())
+        self.bias = nn.Buffer(bias)
+        self.smooth = PackedConvolution(upsampling.smooth, dtype)
+
+    def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
+        images, height, width, fine = encoded.shape
+        lifted = F.linear(coarse, self.lift)
+        joined = torch.empty_like(encoded)
+        tokens, tile = images * height * width, tokens_of_a_program(fine)
+        join_kernel[(-(-tokens // tile),)](
+            encoded, lifted, self.matrix, self.bias, joined, height, width, tokens,
+            D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile, num_warps=4,
+        )
+        return self.smooth(joined)
+
+
+class FusedNetwork(nn.Module):
+    """`MatchNetwork` packed for inference.
+
+    Args:
+        network: with its weights in fp32.
+        dtype: of features and matrices.
+    """
+
+    def __init__(self, network: MatchNetwork, dtype: torch.dtype) -> None:
+        super().__init__()
+        config = network.config
+        assert why_not_fused(config) is None
+        assert isinstance(network.initial, TransportEstimate)
+        self.config = config
+        with torch.no_grad():
+            self.encoder = FusedEncoder(network.encoder, dtype)
+            self.initial = FusedEstimate(network.initial, dtype)
+            self.stages = nn.ModuleList(FusedStage(list(stage), dtype) for stage in network.stages)  # type: ignore[call-overload]
+            self.lifts = nn.ModuleList(FusedLift(up, dtype) for up in network.feature_upsamplings)  # type: ignore[arg-type]
+            self.convexes = nn.ModuleList(
+                FusedConvex(up, config.heads, dtype)  # type: ignore[arg-type]
+                for up in (*network.field_upsamplings, network.final_upsampling)
+            )
+
+    def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
+        """(2B, H, W, 2) px from two images (B, 3, H, W), uint8 or float in [0, 255]; see `MatchNetwork.forward`."""
+        height, width = image0.shape[-2:]
+        if initial is None and max(height, width) > LARGE:
+            initial = self._coarse_field(image0, image1)
+        encoded = self.encoder(image0, image1)
+        features = self.initial.context(encoded[-1])
+        cross = self.initial(features) if initial is None else _at_tokens(initial)
+        position = pack_position(cross, cross.new_zeros(*cross.shape[:3], self.config.heads, 2))
+        convexes: list[Any] = list(self.convexes)
+        for index, stage in enumerate(self.stages):
+            features, position = stage(features, position)
+            if index < len(self.lifts):
+                position = convexes[index](features, position, packed=True)
+                features = self.lifts[index](features, encoded[-2 - index])
+        return crop_field(convexes[-1](features, position, packed=False), height, width)
+
+    def _coarse_field(self, image0: Tensor, image1: Tensor) -> Tensor:
+        height, width = image0.shape[-2:]
+        halves = [F.avg_pool2d(i.float(), 2, ceil_mode=True, count_include_pad=False) for i in (image0, image1)]
+        coarse = as_image(self(*halves)) * 2
+        doubled = F.interpolate(coarse, scale_factor=2, mode="bilinear", align_corners=False)
+        return as_tokens(doubled[..., :height, :width])
+
+

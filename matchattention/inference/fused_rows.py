@@ -1,0 +1,131 @@
+"""Weights packed for the row kernels, and their launches."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor, nn
+
+from matchattention.ops.triton_rows import contract_kernel, norm_project_kernel
+
+
+def padded(size: int, least: int = 16) -> int:
+    """A power of two that tensor cores take."""
+    return max(least, triton.next_power_of_2(size))
+
+
+def tokens_of_a_program(channels: int) -> int:
+    """At least the 16 that a matrix product takes, few where rows of features are wide."""
+    return {256: 16, 128: 32}.get(padded(channels), 64)
+
+
+def warps_of_a_program(channels: int) -> int:
+    """Wide rows need more registers."""
+    return 8 if channels > 128 else 4
+
+
+class PackedProjection(nn.Module):
+    """A LayerNorm's weight folded into the projection behind it, features and positions apart.
+
+    Args:
+        norm: the LayerNorm's weight over features and positions.
+        weight: (outputs, features + positions).
+        bias: (outputs,) or None.
+        channels: how many of the columns are features.
+        eps: the LayerNorm's.
+        gelu: whether a GELU follows.
+        dtype: of the matrices.
+    """
+
+    def __init__(
+        self,
+        norm: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        channels: int,
+        eps: float,
+        gelu: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        folded = weight.detach().float() * norm.detach().float()
+        self.matrix = nn.Buffer(folded[:, :channels].to(dtype).contiguous())
+        self.extras = nn.Buffer(folded[:, channels:].to(dtype).contiguous())
+        self.bias = None if bias is None else nn.Buffer(bias.detach().float().clone())
+        self.outputs = weight.shape[0]
+        self.positions = weight.shape[1] - channels
+        self.eps = eps
+        self.gelu = gelu
+
+
+class PackedContraction(nn.Module):
+    """A projection back onto the residual stream, which may carry a scale."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, scale: Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.matrix = nn.Buffer(weight.detach().to(dtype).contiguous())
+        self.bias = None if bias is None else nn.Buffer(bias.detach().float().clone())
+        self.scale = None if scale is None else nn.Buffer(scale.detach().float().clone())
+
+
+def norm_project(
+    features: Tensor, packed: PackedProjection, position: Tensor | None = None, beta: Tensor | None = None
+) -> Tensor:
+    """LayerNorm of [features, scaled positions], projection, perhaps GELU: (B, H, W, outputs).
+
+    Args:
+        features: (B, H, W, d), contiguous.
+        packed: the weights.
+        position: (B, H, W, EP) fp32 packed positions, where the LayerNorm sees them.
+        beta: (2,) fp32, the cross position's scale as a feature.
+    """
+    channels = features.shape[-1]
+    out = features.new_empty((*features.shape[:-1], packed.outputs))
+    tokens = features.numel() // channels
+    tile = tokens_of_a_program(channels)
+    norm_project_kernel[(-(-tokens // tile),)](
+        features, features if position is None else position, packed.matrix if beta is None else beta,
+        packed.matrix, packed.extras if packed.positions else packed.matrix,
+        packed.matrix if packed.bias is None else packed.bias, out, tokens, packed.eps,
+        D=channels, DB=padded(channels), E=packed.positions, EP=16 if position is None else position.shape[-1],
+        N=packed.outputs, NB=min(64, padded(packed.outputs)), HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
+        T=tile, num_warps=warps_of_a_program(channels),
+    )
+    return out
+
+
+def contract(
+    features: Tensor,
+    hidden: Tensor,
+    packed: PackedContraction,
+    following: PackedProjection | None,
+    position: Tensor | None = None,
+    beta: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
+
+    Returns:
+        The new features, and what `norm_project(new features, following, …)` gives; None without `following`.
+    """
+    channels = features.shape[-1]
+    new_features = torch.empty_like(features)
+    outputs = 0 if following is None else following.outputs
+    out = features.new_empty((*features.shape[:-1], max(outputs, 1)))
+    tokens = features.numel() // channels
+    tile = tokens_of_a_program(channels)
+    none = packed.matrix
+    seen = 0 if following is None else following.positions
+    bias = None if following is None else following.bias
+    contract_kernel[(-(-tokens // tile),)](
+        features, none if packed.scale is None else packed.scale, hidden, packed.matrix,
+        none if packed.bias is None else packed.bias,
+        none if position is None else position, none if beta is None else beta,
+        none if following is None else following.matrix, none if following is None or not seen else following.extras,
+        none if bias is None else bias, new_features, out, tokens, 0.0 if following is None else following.eps,
+        D=channels, DB=padded(channels), HIDDEN=hidden.shape[-1], KB=min(64, padded(hidden.shape[-1])),
+        HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
+        E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=min(64, padded(max(outputs, 1))),
+        HAS_BIAS=bias is not None, GELU=following is not None and following.gelu, T=tile,
+        num_warps=warps_of_a_program(channels),
+    )
+    return new_features, None if following is None else out

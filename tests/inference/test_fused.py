@@ -1,0 +1,110 @@
+"""The fused network computes what the network computes, in Triton's interpreter or on a GPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from matchattention.inference import fused_network
+from matchattention.inference.deploy import compile_for_inference
+from matchattention.inference.fused_encoder import instance_norm_gelu
+from matchattention.inference.fused_network import FusedEstimate, FusedNetwork, why_not_fused
+from matchattention.layers.initial import TransportEstimate
+from matchattention.layers.tokens import instance_norm
+from matchattention.models import network as network_module
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+from matchattention.models.registry import NETWORKS
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SMALL = NetworkConfig(
+    channels=(16, 16, 32, 32), encoder_depths=(1, 1, 2, 1), decoder_depths=(2, 1, 1, 1), initial_layers=1,
+    sinkhorn_iterations=3,
+)
+
+
+def lively(config):
+    """A network whose every weight matters: positions move, norms and biases are not trivial."""
+    torch.manual_seed(0)
+    made = MatchNetwork(config).eval()
+    for name, parameter in made.named_parameters():
+        if parameter.dim() < 2:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        elif name.endswith("out.weight"):
+            parameter.data[-2:] += 0.02 * torch.randn_like(parameter.data[-2:])
+    return made.to(DEVICE)
+
+
+def images(height, width):
+    generator = torch.Generator().manual_seed(1)
+    shape = (1, 3, height, width)
+    return [torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).to(DEVICE) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        ({}, (60, 90)),
+        ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
+        ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
+    ],
+    ids=["rt", "2d-dot-no-gate", "full-channels"],
+)
+@torch.no_grad()
+def test_equals_the_network(change, size):
+    net = lively(replace(SMALL, **change))
+    pair = images(*size)
+    expected = net(*(image.float() for image in pair)).field
+    found = FusedNetwork(net, torch.float32)(*pair)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
+
+
+@torch.no_grad()
+def test_large_images_start_from_half_resolution(monkeypatch):
+    for module in (network_module, fused_network):
+        monkeypatch.setattr(module, "LARGE", 64)
+    net = lively(replace(SMALL, decoder_depths=(1, 1, 1, 1), encoder_depths=(1, 1, 1, 1)))
+    pair = images(32, 96)
+    expected = net(*(image.float() for image in pair)).field
+    torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair), expected, rtol=1e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("width", [5, 16, 19])
+@torch.no_grad()
+def test_estimate(width):
+    torch.manual_seed(3)
+    estimate = TransportEstimate(32, 4, 4, stereo=True, layers=0, iterations=5).to(DEVICE)
+    estimate.bin_score.data += 0.3
+    tokens = torch.randn(4, 2, width, 32, device=DEVICE) * 3
+    found = FusedEstimate(estimate, torch.float32)(tokens)
+    torch.testing.assert_close(found, estimate(tokens).position, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_instance_norm_puts_its_parts_together():
+    tokens = torch.randn(2, 30, 41, 8, device=DEVICE) * 3 + 5
+    expected = torch.nn.functional.gelu(instance_norm(tokens))
+    torch.testing.assert_close(instance_norm_gelu(tokens), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_says_which_networks_it_is_for():
+    assert why_not_fused(NETWORKS["rt"].config) is None
+    words = {"xl": "256", "rt-flow": "stereo", "rt-swin": "MatchAttention", "released-t": "transport"}
+    for name, word in words.items():
+        reason = why_not_fused(NETWORKS[name].config)
+        assert reason is not None
+        assert word in reason
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_fp16_graph_is_close_to_fp32():
+    net = lively(SMALL)
+    pair = images(64, 96)
+    found = compile_for_inference(net, (64, 96), "cuda", "fp16", "fused")(*pair)
+    with torch.no_grad():
+        expected = net(*(image.float() for image in pair)).field
+    assert (found - expected).abs().mean() < 0.05
