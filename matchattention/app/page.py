@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +45,7 @@ class Page:
         self._limits = limits
         self._session = sessions.new()
         self._job: Job[Result] | None = None
+        self._left = False
         self._zones: dict[str, DropZone] = {}
 
     def build(self) -> None:
@@ -163,20 +163,24 @@ class Page:
         self._result_view.hide()
         self._show_progress(True)
         self._refresh()
+        words = ""
+        result: Result | None
         try:
             result = await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:  # the page was closed while it waited in the queue
             return
         except Exception as error:
-            self._say(self._in_words(error))
-        else:
-            session.result = result
-            self._result_view.show(result, result_address(session), self._device_note)
-        finally:
-            self._job = None
-            with suppress(RuntimeError):  # the page may be gone by now
-                self._show_progress(False)
-                self._refresh()
+            result, words = None, self._in_words(error)
+        self._job = None
+        if self._left:
+            return
+        self._show_progress(False)
+        self._refresh()
+        if result is None:
+            self._say(words)
+            return
+        session.result = result
+        self._result_view.show(result, result_address(session), self._device_note)
 
     def _in_words(self, error: Exception) -> str:
         if isinstance(error, InputError):
@@ -205,6 +209,7 @@ class Page:
 
     def _leave(self) -> None:
         """The page is closed: forget its session, and delete its files once nothing works on them."""
+        self._left = True
         self._sessions.close(self._session)
         if self._job is not None:
             self._job.future.cancel()

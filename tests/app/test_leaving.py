@@ -1,0 +1,48 @@
+"""A closed page leaves nothing behind, and takes nothing away from work that is under way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import matchattention as ma
+from matchattention.app.session import Sessions
+from matchattention.app.uploads import Limits
+from matchattention.app.worker import Progress, Worker
+from matchattention.inference.predictor import Predictor
+from tests.inference.oracle import TINY
+
+pytest.importorskip("nicegui", reason="the page needs the extra 'app'")
+
+from matchattention.app.page import Page
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.stop()
+
+
+def test_files_go_when_the_work_on_them_has_ended(worker: Worker) -> None:
+    sessions = Sessions()
+    page = Page(Predictor(ma.create_model(TINY), "cpu"), "tiny", sessions, worker, Limits())
+    session = page._session
+    photo = session.new_path("left", "mine.png")
+    photo.write_bytes(b"pixels")
+    gate = threading.Event()
+
+    def slow(progress: Progress) -> bytes:
+        gate.wait(10)
+        return photo.read_bytes()
+
+    running, waiting = worker.start(slow), worker.start(slow)
+    page._job = waiting  # type: ignore[assignment]
+    page._leave()
+    assert sessions.get(session.token) is None
+    assert waiting.future.cancelled()
+    gate.set()
+    assert running.future.result(10) == b"pixels"
+    worker.start(lambda progress: None).future.result(10)
+    assert not session.folder.exists()
