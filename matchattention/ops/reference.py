@@ -119,7 +119,8 @@ def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple
         Weights of the same shape that sum to one.
     """
     rows, columns = window
-    grid = scores.unflatten(-1, window)  # (B, h, W, heads, rows, columns)
+    # The window leads, so that every operation runs over long rows: softmax over 3 neighbouring numbers is slow.
+    grid = scores.movedim(-1, 0).contiguous().unflatten(0, window)  # (rows, columns, B, h, W, heads)
     shares = [(0, 1 - placed.right), (1, placed.right)]
     if placed.below is None:
         corners = [(0, x, share) for x, share in shares]
@@ -129,8 +130,8 @@ def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple
     total = torch.zeros_like(grid)
     for y, x, share in corners:
         height = rows if placed.below is None else rows - 1
-        part = grid[..., y : y + height, x : x + columns - 1]
-        soft = part.flatten(-2).softmax(-1).view(part.shape) * share[..., None, None]
+        part = grid[y : y + height, x : x + columns - 1]
+        soft = part.flatten(0, 1).softmax(0).view(part.shape) * share
         margin = (x, 1 - x) if placed.below is None else (x, 1 - x, y, 1 - y)
-        total = total + torch.nn.functional.pad(soft, margin)
-    return total.flatten(-2)
+        total = total + torch.nn.functional.pad(soft, (0,) * 8 + margin)
+    return total.flatten(0, 1).movedim(0, -1).contiguous()
