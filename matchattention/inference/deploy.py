@@ -157,7 +157,7 @@ def _plan(
         raise InputError(reason)
     from matchattention.inference.fused_network import FusedNetwork
 
-    return InferencePlan(FusedNetwork(model.to(device), dtype), shape, batch, mode)
+    return InferencePlan(FusedNetwork(model, dtype).to(device), shape, batch, mode)
 
 
 def _why_not_fused(model: MatchNetwork) -> str | None:

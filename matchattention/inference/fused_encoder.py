@@ -77,12 +77,16 @@ class PackedConvolution(nn.Module):
         self.bias = nn.Buffer(convolution.bias.detach().to(dtype).clone())
         self.stride, self.padding = convolution.stride, (convolution.kernel_size[0] // 2,) * 2
         self.relu = relu
+        self.one_call = relu
 
     def forward(self, tokens: Tensor) -> Tensor:
         image = as_image(tokens)
-        if self.relu and tokens.is_cuda:
-            made = torch.cudnn_convolution_relu(image, self.weight, self.bias, self.stride, self.padding, (1, 1), 1)
-            return as_tokens(made).contiguous()
+        if self.one_call and tokens.is_cuda:
+            try:
+                made = torch.cudnn_convolution_relu(image, self.weight, self.bias, self.stride, self.padding, (1, 1), 1)
+                return as_tokens(made).contiguous()
+            except RuntimeError:  # not every shape has such an engine
+                self.one_call = False
         made = F.conv2d(image, self.weight, self.bias, self.stride, self.padding)
         return as_tokens(F.relu(made) if self.relu else made).contiguous()
 

@@ -1,0 +1,113 @@
+"""Time other people's networks beside ours, in one run on one machine.
+
+    python benchmarks/peers.py --adapter peer.py [--adapter another.py] --size 1024x512
+
+No peer's code is part of this project. Clone one yourself and write an adapter, a Python file of your own with
+
+    NAME = "SomeStereo-S"
+    def load(device):
+        # import the peer from its clone, build it, move it to the device, and return a function of two float
+        # images (1, 3, H, W) in [0, 255] that returns its result
+        return function
+
+Every network is timed as its authors run it (eager, fp16 autocast) and, where it can be captured, replayed as a CUDA
+graph, which takes the launches from Python out. A peer that fails is reported and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from matchattention.bench import report
+from matchattention.bench.network import load_or_create, time_modes
+from matchattention.bench.scenes import image_pair
+from matchattention.bench.timing import measure
+from matchattention.inference.precision import choose_device
+
+
+def load_adapter(path: Path, device: torch.device) -> tuple[str, Callable[[Tensor, Tensor], Any]]:
+    """The adapter's name and its network."""
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    if specification is None or specification.loader is None:
+        raise ValueError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return getattr(module, "NAME", path.stem), module.load(device)
+
+
+def captured(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The function's kernels as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def time_peer(network: Callable[[Tensor, Tensor], Any], pair: list[Tensor], seconds: float) -> dict[str, Any]:
+    """Eager and captured."""
+    device = pair[0].device
+    half = device.type == "cuda"
+
+    def run() -> None:
+        with torch.no_grad(), torch.autocast(device.type, dtype=torch.float16 if half else None, enabled=half):
+            network(*pair)
+
+    results: dict[str, Any] = {"eager": measure(run, device, seconds).to_dict()}
+    if half:
+        try:
+            results["capture"] = measure(captured(run), device, seconds).to_dict()
+        except Exception as error:
+            results["capture"] = {"failed": report.first_line(error)}
+            torch.cuda.synchronize()
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--adapter", type=Path, action="append", default=[], help="a peer's adapter; repeat for more")
+    parser.add_argument("--size", default="1024x512", metavar="WxH")
+    parser.add_argument("--model", default="rt", help="our network")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file (default: benchmarks/results)")
+    arguments = parser.parse_args()
+    device = choose_device(arguments.device)
+    width, height = (int(part) for part in arguments.size.split("x"))
+    left, right, _ = image_pair(height, width, device)
+    pair = [left.float(), right.float()]
+    ours, _ = load_or_create(arguments.model)
+    modes = ["eager", "capture", "fused"] if device.type == "cuda" else ["eager"]
+    precision = "fp16" if device.type == "cuda" else "fp32"
+    print(f"matchattention {arguments.model}")
+    timed = time_modes(ours, (height, width), device, precision, modes, arguments.seconds, print)  # type: ignore[arg-type]
+    results: dict[str, Any] = {"size": [height, width], "networks": {f"matchattention {arguments.model}": timed}}
+    for path in arguments.adapter:
+        try:
+            name, network = load_adapter(path, device)
+            results["networks"][name] = time_peer(network, pair, arguments.seconds)
+        except Exception as error:
+            name = path.stem
+            results["networks"][name] = {"failed": report.first_line(error)}
+        print(name, {mode: row.get("median_ms", row) for mode, row in results["networks"][name].items()
+                     if isinstance(row, dict)} or results["networks"][name])
+    print(f"written: {report.write('peers', device, results, arguments.output)}")
+
+
+if __name__ == "__main__":
+    main()
