@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from matchattention.cli.main import COMMANDS, _parser, main
@@ -70,9 +71,12 @@ def words(command: str) -> list[str]:
     return shlex.split(command, comments=True)[1:]
 
 
-def unshipped(text: str) -> str | None:
-    """The registered model that an example loads and that has no weights here."""
-    return next((name for name in LOADED.findall(text) if name in list_models() and name not in shipped()), None)
+def lacking(text: str) -> str | None:
+    """What an example needs and this machine or package does not have: a GPU, or the weights of a model."""
+    if '"cuda"' in text and not torch.cuda.is_available():
+        return "a GPU"
+    names = (name for name in LOADED.findall(text) if name in list_models() and name not in shipped())
+    return next((f"the weights of {name}, which do not ship" for name in names), None)
 
 
 @pytest.fixture
@@ -116,18 +120,18 @@ def test_python_examples(page: Path, here: Path) -> None:
         excused = any(page.name == name and piece in block.text for name, piece in EXCUSED)
         if block.language not in ("python", "py") or excused:
             continue
-        model = unshipped(block.text)
-        if model is not None:
-            missing.add(model)
+        need = lacking(block.text)
+        if need is not None:
+            missing.add(need)
+            continue
         try:
-            if model is None:
-                exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
-                ran += 1
+            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
+            ran += 1
         except NameError:
             if not missing:  # else the name comes from a block that could not be run
                 raise
     if missing:
-        pytest.skip(f"{ran} blocks ran; others need the weights of {', '.join(sorted(missing))}, which do not ship")
+        pytest.skip(f"{ran} blocks ran; others need {' and '.join(sorted(missing))}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
