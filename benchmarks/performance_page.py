@@ -1,0 +1,140 @@
+"""Write the tables of docs/performance.md from the JSON files of benchmarks/results.
+
+    python benchmarks/performance_page.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from matchattention.data.atomic import replacing
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    return "\n".join(lines)
+
+
+def where(data: dict[str, Any]) -> str:
+    """One line on a run's circumstances."""
+    found = data["circumstances"]
+    chip = found.get("gpu") or f"{found.get('cpu')}, {found.get('threads')} threads"
+    return f"{chip}; PyTorch {found['torch']}; commit {found['commit']}; {found['date'][:10]}"
+
+
+def milliseconds(row: dict[str, Any]) -> str:
+    """Median and 90th percentile, or why there is none."""
+    if "median_ms" not in row:
+        return row.get("failed", "–")
+    digits = 3 if row["median_ms"] < 10 else 1
+    return f"{row['median_ms']:.{digits}f} ({row['p90_ms']:.{digits}f})"
+
+
+def gibibytes(row: dict[str, Any]) -> str:
+    peak = row.get("peak_bytes")
+    return "–" if peak is None else f"{peak / 2**30:.2f}"
+
+
+def operator_section(data: dict[str, Any]) -> str:
+    rows = []
+    for case in data["cases"]:
+        if "failed" in case:
+            rows.append([case["name"], case["positions"], case["failed"], "", "", "", ""])
+            continue
+        forward, both = case["forward"], case.get("forward_backward")
+        rows.append(
+            [
+                case["name"], case["positions"], milliseconds(forward), f"{forward['over_floor']:.2f}",
+                f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
+                milliseconds(both) if both else "", f"{both['over_floor']:.2f}" if both else "",
+            ]
+        )
+    head = [
+        "case", "positions", "forward, ms (p90)", "x floor", "peak / (in + out)", "with backward, ms (p90)", "x floor"
+    ]
+    text = f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
+    if "growth_exponent" in data:
+        text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}. "
+    return text + "\n\n" + table(head, rows)
+
+
+def network_section(data: dict[str, Any]) -> str:
+    weights = "shipped weights" if data["trained_weights"] else "random weights"
+    height, width = data["shape"]
+    lines = [f"{width}x{height}, {data['precision']}, {data['flops'] / 1e9:.1f} GFLOP, {weights}.", ""]
+    rows = []
+    for mode, row in data["modes"].items():
+        share = f"{100 * row['attention_share']:.1f} %" if "attention_share" in row else ""
+        rows.append([mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), share])
+    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "in MatchAttention's own kernel"], rows))
+    parity = data.get("parity_with_fp32")
+    if isinstance(parity, list):
+        columns = ("mean_px", "mean_px_first_quarter", "mean_px_last_quarter")
+        rows = [[str(row["width"]), *(f"{row[column]:.4f}" for column in columns)] for row in parity]
+        head = ["image width", "mean px from fp32", "left quarter", "right quarter"]
+        lines += ["", table(head, rows)]
+    if data.get("large"):
+        rows = [
+            [name, f"{row['shape'][1]}x{row['shape'][0]}", milliseconds(row), gibibytes(row)]
+            for name, row in data["large"].items()
+        ]
+        lines += ["", table(["input", "size", "ms (p90)", "peak GiB"], rows)]
+        if "growth_exponent" in data:
+            lines += ["", f"Time grows with pixels to the power {data['growth_exponent']:.3f}."]
+    return "\n".join(lines)
+
+
+def training_section(data: dict[str, Any]) -> str:
+    height, width = data["crop"]
+    rows = [
+        [name, milliseconds(row), f"{row['pairs_per_second']:.1f}" if "pairs_per_second" in row else "", gibibytes(row)]
+        for name, row in data["modes"].items()
+    ]
+    text = f"{data['network']}, crop {width}x{height}, batch {data['batch']}."
+    return text + "\n\n" + table(["step", "ms (p90)", "pairs/s", "peak GiB"], rows)
+
+
+def peers_section(data: dict[str, Any]) -> str:
+    rows = []
+    for name, modes in data["networks"].items():
+        best = {mode: milliseconds(row) for mode, row in modes.items() if isinstance(row, dict)}
+        rows.append([name, best.get("eager", ""), best.get("capture", ""), best.get("fused", "")])
+    head = ["network", "eager, ms (p90)", "CUDA graph, ms (p90)", "fused, ms (p90)"]
+    return table(head, rows)
+
+
+SECTIONS = {
+    "operator": ("The operator", operator_section),
+    "network": ("A network", network_section),
+    "training": ("A training step", training_section),
+    "peers": ("Beside others", peers_section),
+}
+
+
+def main() -> None:
+    parts = []
+    for kind, (title, render) in SECTIONS.items():
+        for path in sorted((ROOT / "benchmarks" / "results").glob(f"{kind}-*.json")):
+            data = json.loads(path.read_text())
+            name = f"{title}: {data['network']}" if "network" in data else title
+            parts.append(f"### {name}\n\n{where(data)}\n\n{render(data)}")
+    page = ROOT / "docs" / "performance.md"
+    before, rest = page.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    body = "\n\n".join(parts) or "No run has been recorded yet."
+    with replacing(page) as temporary:
+        temporary.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}")
+    print(f"{page}: {len(parts)} tables")
+
+
+if __name__ == "__main__":
+    main()
