@@ -89,13 +89,13 @@ def _pictures(builder: Builder, dice: Dice, wide: Tensor, deep: Tensor, high: Te
     half_u, half_v = dice.uniform(0.15, 0.6, n), dice.uniform(0.15, 0.5, n)
     y = -high[:, None] * dice.uniform(0.4, 0.75, n)
     for wall in range(3):
-        along = dice.uniform(-0.9, 0.9, n)
+        along, gap = dice.uniform(-0.9, 0.9, n), dice.uniform(0.02, 0.06, n)
         if wall == 0:
-            origin, axes = vector(along * wide[:, None], y, (deep[:, None] - 0.03).expand(-1, n)), builder.identity
+            origin, axes = vector(along * wide[:, None], y, deep[:, None] - gap), builder.identity
         else:
             side = 1.0 if wall == 1 else -1.0
             origin, axes = (
-                vector(side * (wide[:, None] - 0.03).expand(-1, n), y, along * deep[:, None]),
+                vector(side * (wide[:, None] - gap), y, along * deep[:, None]),
                 builder.on_wall,
             )
         frame = builder.frame(origin)

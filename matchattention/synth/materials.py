@@ -267,5 +267,4 @@ def albedo(
         red = tl.where(is_photo, r * (1.0 - tint + tint * 3.0 * red), red)
         green = tl.where(is_photo, g * (1.0 - tint + tint * 3.0 * green), green)
         blue = tl.where(is_photo, b * (1.0 - tint + tint * 3.0 * blue), blue)
-        grain = tl.where(is_photo, 0.8 + 0.2 * grain, grain)
     return red * grain, green * grain, blue * grain, grain

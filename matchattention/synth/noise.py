@@ -68,30 +68,36 @@ def band_limit(footprint):
 
 @jit
 def fractal(x, y, z, footprint, gain):
-    """Two sums of octaves of noise: the coarse three and the fine four, each roughly in [-1, 1].
+    """Two sums of octaves of noise: three coarse ones that belong to the object, and fine grain.
 
     Octaves whose period falls below two pixels fade out, so that a distant surface is smooth instead of
-    aliased and both views see the same thing.
+    aliased and both views see the same thing. The grain always has the three octaves that a pixel can just
+    resolve: real surfaces have structure at every scale, from however near they are seen.
 
     Args:
         x: coordinates in periods of the first octave (also y, z).
         footprint: periods of the first octave per pixel.
-        gain: amplitude of an octave relative to the one before.
+        gain: amplitude of a coarse octave relative to the one before.
 
     Returns:
-        Coarse and fine sums.
+        Coarse sum, roughly in [-1.5, 1.5], and fine sum, roughly in [-1, 1].
     """
-    amplitude = 1.0 + 0.0 * gain
-    coarse = 0.0 * x
+    footprint = tl.minimum(tl.maximum(footprint, 1.0e-4), 1.0e3) + 0.0 * x
+    level = tl.log2(0.35 / footprint)
+    top = tl.floor(level)
+    emerging = level - top
     fine = 0.0 * x
-    footprint = footprint + 0.0 * x
-    amplitude = amplitude + 0.0 * x
-    for octave in range(7):  # not unrolled: the kernel would grow sevenfold
-        term = amplitude * band_limit(footprint) * value_noise(x, y, z)
-        if octave < 3:
-            coarse = coarse + term
-        else:
-            fine = fine + term
+    for j in range(4):
+        octave = top - j
+        scale = tl.exp2(octave)
+        # The finest octave grows in while the coarsest fades: no step where the level passes an integer.
+        weight = tl.where(j == 0, emerging, tl.where(j == 3, 1.0 - emerging, 1.0))
+        shift = 13.7 * octave
+        fine = fine + 0.5 * weight * value_noise(x * scale + shift, y * scale - shift, z * scale + 0.5 * shift)
+    amplitude = 1.0 + 0.0 * x
+    coarse = 0.0 * x
+    for _ in range(3):  # not unrolled: the kernel would grow threefold
+        coarse = coarse + amplitude * band_limit(footprint) * value_noise(x, y, z)
         # A rotation between octaves hides the lattice; 2.03 keeps the zeros of octaves apart.
         a = 1.624 * x - 1.218 * z + 17.13
         z = 1.218 * x + 1.624 * z + 5.71

@@ -36,12 +36,13 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
         material=p.FLOOR,
     )
     half_road = dice.uniform(3.5, 9.0, 1)
-    # Markings float a millimetre above the road; they are far too thin to matter for the labels.
+    # Markings and patches float millimetres above the road, each at its own height: coplanar surfaces would
+    # mingle, differently in the two views.
     n = 10
     dash = builder.frame(
         vector(
             (half_road * dice.uniform(-0.4, 0.4, 1)).expand(-1, n),
-            -0.004,
+            -0.014,
             (2.0 + 6.0 * torch.arange(n, device=builder.device)).expand(builder.batch, n),
         )
     )
@@ -134,7 +135,7 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     road_users.bicycle(builder, dice, bikes, clutter.present(dice, n, 0.0, 1.0, 0.5))
     n = 8
     patch = builder.frame(
-        vector(half_road * dice.uniform(-1.0, 1.0, n), -0.003, dice.log_uniform(3.0, 40.0, n)),
+        vector(half_road * dice.uniform(-1.0, 1.0, n), -dice.uniform(0.001, 0.012, n), dice.log_uniform(3.0, 40.0, n)),
         yaw_rotation(dice.normal(0.0, 0.3, n)),
     )
     builder.add(

@@ -97,7 +97,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
         amount=dice.unit(n),
         aspect=dice.log_uniform(0.3, 2.0, n),
         seed=dice.unit(n),
-        detail=torch.where(plain, dice.log_uniform(0.01, 0.1, n), dice.log_uniform(0.08, 0.9, n)),
+        detail=torch.where(plain, dice.log_uniform(0.01, 0.1, n), dice.log_uniform(0.03, 0.9, n)),
         dirt=torch.where(plain, 0.02, 1.0) * dice.log_uniform(0.02, 0.35, n),
         specular=torch.where(glossy, dice.log_uniform(0.02, 0.6, n), 0.0),
         exponent=dice.uniform(2.0, 9.0, n),

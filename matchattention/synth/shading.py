@@ -90,7 +90,7 @@ def sky(ambience, dx, dy, dz):
     share = tl.sqrt(tl.maximum(climb, 0.0))
     flat = 1.0 / (tl.maximum(climb, 0.0) + 0.12)
     coarse, fine = fractal(2.0 * dx * flat + at(ambience, 33), 2.0 * dy, 2.0 * dz * flat, 0.02 * flat, 0.5)
-    cloud = tl.minimum(tl.maximum(1.4 * (coarse + fine) + 2.0 * at(ambience, 32) - 1.0, 0.0), 1.0)
+    cloud = tl.minimum(tl.maximum(1.4 * (coarse + 0.4 * fine) + 2.0 * at(ambience, 32) - 1.0, 0.0), 1.0)
     cloud = cloud * tl.minimum(at(ambience, 32) * 4.0, 1.0)
     red = at(ambience, 26) + share * (at(ambience, 29) - at(ambience, 26))
     green = at(ambience, 27) + share * (at(ambience, 30) - at(ambience, 27))

@@ -30,14 +30,28 @@ def test_noise_is_centred_bounded_and_continuous():
     assert (below - above).abs().max() < 1e-3
 
 
-def test_octaves_fade_with_the_footprint():
+def test_coarse_octaves_fade_with_the_footprint():
     x, y, z = points()
     gain = torch.full_like(x, 0.6)
-    sharp = fractal(x, y, z, 0.0 * x, gain)
-    blurred = fractal(x, y, z, 0.0 * x + 0.04, gain)
-    gone = fractal(x, y, z, 0.0 * x + 10.0, gain)
-    assert sharp[1].std() > 1.2 * blurred[1].std() > 0
-    assert gone[0].abs().max() == gone[1].abs().max() == 0
+    deviations = [fractal(x, y, z, torch.full_like(x, footprint), gain)[0].std() for footprint in (0.01, 0.2, 0.5, 2.0)]
+    assert deviations == sorted(deviations, reverse=True)
+    assert deviations[-1] == 0
+
+
+def test_grain_is_as_fine_as_pixels_at_every_distance():
+    """Seen ten times nearer, grain looks alike; between two footprints that differ little, it differs little."""
+    start = points(2000)
+    gain = torch.full_like(start[0], 0.6)
+    for footprint in (0.003, 0.03, 0.3, 3.0):
+        size = torch.full_like(start[0], footprint)
+        x, y, z = start * footprint * 3
+        grain = fractal(x, y, z, size, gain)[1]
+        assert 0.15 < grain.std() < 0.4
+        along = torch.stack([fractal(x + k * footprint, y, z, size, gain)[1] for k in (1, 8)])
+        correlation = [torch.corrcoef(torch.stack((grain, a)))[0, 1].item() for a in along]
+        assert correlation[0] > 0.5
+        assert correlation[1] < 0.5
+        assert (fractal(x, y, z, size * 1.01, gain)[1] - grain).abs().max() < 0.05
 
 
 @pytest.mark.parametrize("duty", [0.2, 0.5, 0.8])
