@@ -101,6 +101,8 @@ class SceneStream:
         return draw_scenes(self.config, self.seed, indices, self.size, self._photos.amount)
 
     def _upload(self, tensor: Tensor) -> Tensor:
+        # Pinned here, not by the workers: a CUDA call of another thread would break a graph being captured.
+        tensor = tensor.pin_memory() if self.device.type == "cuda" else tensor
         return tensor.to(self.device, non_blocking=True)
 
     def _scenes(self, indices: range) -> Scene:
@@ -119,8 +121,7 @@ class SceneStream:
 
     def _draw_block(self, block: int) -> Scene:
         with torch.no_grad():
-            scenes = self._draw(range(block * DRAW_AT_ONCE, (block + 1) * DRAW_AT_ONCE))
-            return convert(scenes, Tensor.pin_memory)
+            return self._draw(range(block * DRAW_AT_ONCE, (block + 1) * DRAW_AT_ONCE))
 
     def _photograph(self, rendered: Rendered, first: int) -> Batch:
         """The batch behind the sensor."""
