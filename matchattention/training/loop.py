@@ -132,10 +132,11 @@ class Trainer:
             self.counters = resume(options.resume, model, self.updater)
             self.log.say(f"continuing {options.resume} at step {self.counters.steps}")
         on_gpu = self.device.type == "cuda"
+        masked = config is None or config.occlusion_loss
         self.step = TrainingStep(
             model,
             self.updater,
-            preset.loss,
+            preset.loss if masked else replace(preset.loss, mask_occlusions=False),
             mixed_precision=preset.mixed_precision and on_gpu,
             replicas=self.replicas,
         )

@@ -69,6 +69,8 @@ class LossConfig:
         first_step_weight: Weight of the first supervised field relative to the last one; between them
             the weights grow exponentially. They are normalised within each scale.
         consistency_weight: The paper's epsilon, relative to the cross branch's L1.
+        mask_occlusions: Whether the cross branch is supervised inside its online mask only; without it (the
+            ablation "no occlusion handling") everywhere, and without the consistency term.
         consistency_threshold: The paper's A, in tokens of a field's own scale: one image pixel would
             mask almost everything at 1/32.
         laplace_width: Width of the matching target's modes, tokens of 1/32.
@@ -81,6 +83,7 @@ class LossConfig:
     initial_weight: float = 2.0
     first_step_weight: float = 0.2
     consistency_weight: float = 0.01
+    mask_occlusions: bool = True
     consistency_threshold: float = 1.0
     laplace_width: float = 0.5
     centre_share: float = 0.8
@@ -277,9 +280,9 @@ def total_loss(matches: MatchesLike, batch: Batch, config: LossConfig) -> dict[s
                 continue
             positions = torch.stack([steps[i].position.float() for i in chosen])
             weight = _constants(tuple(weights[i] for i in chosen), device)
-            if kind == "self":
+            if kind == "self" or not config.mask_occlusions:
                 terms = self_terms(positions, field, valid, scale)
-                sums["self"] = sums["self"] + (weight * terms).sum()
+                sums[kind] = sums[kind] + (weight * terms).sum()
                 continue
             l1, consistency, visible = cross_terms(
                 positions, field, valid, scale, config.consistency_threshold

@@ -246,6 +246,19 @@ def test_absurd_ground_truth_reaches_neither_value_nor_gradient(height, width):
     assert all(torch.equal(a, b) for a, b in zip(losses[0][1], losses[1][1]))
 
 
+def test_without_occlusion_handling_the_cross_branch_is_supervised_everywhere():
+    """An inconsistent token, which the mask would drop, counts like any other."""
+    batch = ShiftedCards(0, torch.device("cpu")).batch(0, 1, 32, 64)
+    wrong = torch.zeros(2, 8, 16, 2)
+    wrong[0, ..., 0] = -9.0  # view 1 says zero: nothing is consistent
+    initial = Initial(torch.zeros(2, 1, 2, 2), None)
+    matches = Matches(torch.zeros(2, 32, 64, 2), None, (Step(4, "cross", wrong),), initial)
+    masked = total_loss(matches, batch, LossConfig())
+    plain = total_loss(matches, batch, LossConfig(mask_occlusions=False))
+    assert plain["cross"] > masked["cross"] + 1
+    assert plain["consistency"] == 0
+
+
 def test_nothing_known_gives_a_finite_zero():
     network = TinyNetwork()
     batch = ShiftedCards(1).batch(0, 1, 64, 64)
