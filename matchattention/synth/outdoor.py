@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from matchattention.synth import clutter, cutouts, plants, road_users, small_things
 from matchattention.synth import palette as p
@@ -112,6 +113,14 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
             torch.where(kind > 9.0, p.FOLIAGE, p.METAL),
             clutter.present(dice, n, 0.0, 1.0, 0.6),
         )
+        n = 2
+        rail = builder.frame(
+            vector(side * (half_road + dice.uniform(0.2, 1.0, n)), 0.0, dice.log_uniform(5.0, 30.0, n)),
+            yaw_rotation(dice.normal(0.0, 0.03, n)),
+        )
+        road_users.guard_rail(builder, dice, rail, clutter.present(dice, n, 0.0, 1.0, 0.4))
+        if config.plants:
+            _verge(builder, dice, camera, side * (half_road + 1.0))
     n = 3
     ahead = builder.frame(
         vector(half_road * dice.uniform(-0.6, 0.6, n), 0.0, dice.log_uniform(7.0, 60.0, n)),
@@ -269,6 +278,29 @@ def forest(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
     typical = dice.uniform(3.0, 7.0)
     focus = position + camera.rotation[:, 2] * 6.0
     return Setting(camera, typical, focus, torch.full_like(typical, 12.0), True)
+
+
+def _verge(builder: Builder, dice: Dice, camera: Camera, edge: Tensor) -> None:
+    """Hedges and bushes beside a road; `edge` (B, 1) m is signed."""
+    n = 2
+    long, tall, thick = dice.uniform(1.5, 6.0, n), dice.uniform(0.3, 0.9, n), dice.uniform(0.2, 0.6, n)
+    away = torch.sign(edge) * dice.uniform(0.5, 5.0, n)
+    hedge = builder.frame(vector(edge + away, -tall, dice.log_uniform(5.0, 40.0, n)))
+    builder.add(
+        "box",
+        hedge,
+        vector(0.0 * tall, 0.0, 0.0),
+        vector(thick, tall, long),
+        material=p.FOLIAGE,
+        active=clutter.present(dice, n, 0.0, 1.0, 0.7),
+    )
+    n = 4
+    away = torch.sign(edge) * dice.uniform(0.3, 6.0, n)
+    bush = builder.frame(vector(edge + away, 0.0, dice.log_uniform(4.0, 25.0, n)))
+    radius = dice.uniform(0.3, 1.1, n)
+    leaf = leaf_size(camera, bush, dice, 3.0, 12.0)
+    centre = vector(0.0, -0.6 * radius, 0.0)
+    plants.crown(builder, dice, bush, centre, radius, leaf, 4, clutter.present(dice, n, 0.0, 1.0, 0.7))
 
 
 def _treeline(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, n: int) -> None:

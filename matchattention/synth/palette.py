@@ -9,8 +9,9 @@ from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice
 from matchattention.synth.materials import COLUMNS, PATTERNS
 
-FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE, PANE = range(10)
-GENERIC = 10  # first of the free materials
+FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE, PANE, PAINT = range(11)
+PAINTS = 3  # coats of paint, from PAINT on
+GENERIC = PAINT + PAINTS  # first of the free materials
 SIZE = 32
 
 _PATTERN_WEIGHTS = {
@@ -43,6 +44,11 @@ def colours(dice: Dice, *shape: int, brightness: float = 0.26, spread: float = 0
 def any_material(dice: Dice, *shape: int) -> Tensor:
     """Index of one of the palette's free materials."""
     return dice.integer(GENERIC, SIZE, *shape)
+
+
+def any_paint(dice: Dice, *shape: int) -> Tensor:
+    """Index of one of the glossy, almost uniform coats of paint."""
+    return dice.integer(PAINT, PAINT + PAINTS, *shape)
 
 
 def _set(table: Tensor, slot: int | slice, **columns: Tensor | float) -> None:
@@ -145,6 +151,21 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     _paint(table, GLASS, dark, dark * 1.2, dark)
     _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
     _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
+    for slot in range(PAINT, PAINT + PAINTS):
+        coat = colours(dice, brightness=0.2, spread=1.0, vivid=0.9)
+        _set(
+            table,
+            slot,
+            pattern=0.0,
+            detail=dice.log_uniform(0.005, 0.05),
+            dirt=dice.log_uniform(0.01, 0.1),
+            environment=dice.uniform(0.4, 1.0) if config.specular else 0.0,
+            specular=dice.log_uniform(0.05, 0.6) if config.specular else 0.0,
+            exponent=dice.uniform(5.0, 9.0),
+            mirror=dice.chance(0.3 if config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.25),
+            emission=0.0,
+        )
+        _paint(table, slot, coat, coat * 0.95, coat)
     plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
         table[:, slot, 6:9] = plaster[:, k]

@@ -9,13 +9,13 @@ from matchattention.synth import palette as p
 from matchattention.synth.builder import Builder, Frame, vector
 from matchattention.synth.cutouts import DISC
 from matchattention.synth.dice import Dice
-from matchattention.synth.palette import any_material
+from matchattention.synth.palette import any_material, any_paint
 
 
 def car(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     """Body, cabin of dark glass under a roof, four wheels, lights."""
     n = frame.origin.shape[1]
-    paint = any_material(dice, n)
+    paint = torch.where(dice.chance(0.75, n), any_paint(dice, n), any_material(dice, n))
     long, wide, high = dice.uniform(1.7, 2.5, n), dice.uniform(0.75, 1.0, n), dice.uniform(0.28, 0.5, n)
     ground = 0.25
     builder.add("box", frame, vector(0.0, -ground - high, 0.0), vector(wide, high, long), material=paint, active=active)
@@ -157,3 +157,14 @@ def bicycle(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     for z0, y0, z1, y1 in ends:
         builder.bar(frame, builder.point(0.0, y0, z0), builder.point(0.0, y1, z1), 0.018, paint, active)
     builder.bar(frame, builder.point(-0.25, -0.98, 0.38), builder.point(0.25, -0.98, 0.38), 0.012, p.METAL, active)
+
+
+def guard_rail(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
+    """A beam on posts, eight metres along z."""
+    n = frame.origin.shape[1]
+    high = dice.uniform(0.5, 0.8, n)
+    builder.add(
+        "box", frame, vector(0.0, -high, 0.0), vector(0.03 + 0 * high, 0.14, 4.0), material=p.METAL, active=active
+    )
+    for z in (-3.0, -1.0, 1.0, 3.0):
+        builder.bar(frame, builder.point(0.05, 0.0, z), vector(0.05 + 0 * high, -high, z), 0.05, p.METAL, active)
