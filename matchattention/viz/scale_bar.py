@@ -23,7 +23,9 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
-    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+    ticks = [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+    # A short bar over a narrow range may hold no round number: its ends say more than nothing.
+    return ticks or [low, high][:most]
 
 
 def with_scale_bar(
