@@ -151,6 +151,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     _paint(table, GLASS, dark, dark * 1.2, dark)
     _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
     _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
+    gloss = float(config.specular)  # a factor: switching it off must not shift the draws that follow
     for slot in range(PAINT, PAINT + PAINTS):
         coat = colours(dice, brightness=0.2, spread=1.0, vivid=0.9)
         _set(
@@ -159,8 +160,8 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
             pattern=0.0,
             detail=dice.log_uniform(0.005, 0.05),
             dirt=dice.log_uniform(0.01, 0.1),
-            environment=dice.uniform(0.4, 1.0) if config.specular else 0.0,
-            specular=dice.log_uniform(0.05, 0.6) if config.specular else 0.0,
+            environment=gloss * dice.uniform(0.4, 1.0),
+            specular=gloss * dice.log_uniform(0.05, 0.6),
             exponent=dice.uniform(5.0, 9.0),
             mirror=dice.chance(0.3 if config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.25),
             emission=0.0,

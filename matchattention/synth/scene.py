@@ -143,23 +143,24 @@ def _join(scenes: list[Scene], back: Tensor) -> Scene:
 
 
 def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], photos: int, layout: str) -> Scene:
-    dice = Dice(seed, indices, "cpu")
-    builder = Builder(len(indices), dice.device)
-    setting = LAYOUTS[layout](builder, dice, config, size)
+    # Separate dice: switching an ingredient off leaves everything else as it was.
+    shapes, paints, lamps, rig = (Dice(seed, indices, "cpu", domain) for domain in range(4))
+    builder = Builder(len(indices), shapes.device)
+    setting = LAYOUTS[layout](builder, shapes, config, size)
     primitives = builder.pack(config.capacity)
     camera = setting.camera
-    table = palette(dice, config, camera.focal / setting.typical_depth, setting.outdoor, photos)
+    table = palette(paints, config, camera.focal / setting.typical_depth, setting.outdoor, photos)
     material = torch.gather(table, 1, primitives.material[..., None].expand(-1, -1, table.shape[-1]))
     low, high = config.disparity
-    disparity = dice.log_uniform(low, high) * size[1]
+    disparity = rig.log_uniform(low, high) * size[1]
     baseline = torch.full_like(disparity, torch.nan) if setting.baseline is None else setting.baseline
-    light = _light(dice, config, setting)
-    exposure = dice.log_uniform(0.12, 0.34)
+    light = _light(lamps, config, setting)
+    exposure = rig.log_uniform(0.12, 0.34)
     share, deviation = config.vertical_error
-    vertical = dice.normal(0.0, deviation) * dice.chance(share)
+    vertical = rig.normal(0.0, deviation) * rig.chance(share)
     second = None
     if config.task == "flow":
-        second = second_frame(dice, config, primitives, camera, setting.typical_depth, builder.groups)
+        second = second_frame(rig, config, primitives, camera, setting.typical_depth, builder.groups)
     return Scene(
         primitives,
         material,
@@ -190,9 +191,7 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         elevation = dice.uniform(0.25, 1.3)
         distance = 6.0 * setting.extent
         strength = dice.chance(0.75) * dice.uniform(1.5, 5.0)
-        haze_density = (
-            dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6) if config.haze else torch.zeros(batch, device=dice.device)
-        )
+        haze_density = dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6 if config.haze else 0.0)
         sky = torch.tensor([0.45, 0.62, 0.95], device=dice.device) * dice.log_uniform(0.6, 2.5)[:, None]
         clouds = dice.unit()
         horizon = 0.55 * sky + dice.log_uniform(0.4, 2.0)[:, None]
@@ -232,7 +231,7 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         clouds,
         dice.uniform(0.0, 100.0),
         torch.stack((dice.uniform(0.2, 0.9), setting.extent * dice.uniform(0.02, 0.1)), 1),
-        dice.uniform(0.6, 1.0) if config.shadows else torch.zeros(batch, device=dice.device),
+        dice.uniform(0.6, 1.0) * float(config.shadows),
         towards(focus - key),
         spread,
     )

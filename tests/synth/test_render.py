@@ -235,7 +235,9 @@ def test_mirrors_and_panes_change_colours_not_labels():
 def test_switching_light_off_changes_colours_not_labels():
     base = replace(SMALL, layouts={"tabletop": 1.0})
     plain = rendered(base, range(2), (24, 40))
-    for changed in (replace(base, shadows=False), replace(base, specular=False), replace(base, patterns=False)):
+    switches = ({"shadows": False}, {"specular": False}, {"patterns": False}, {"emission": False}, {"plain": 1.0})
+    for changed in (replace(base, **switch) for switch in switches):
         other = rendered(changed, range(2), (24, 40))
         assert torch.equal(plain.field, other.field)
-        assert not torch.equal(plain.image, other.image)
+        if changed.emission:  # few materials glow, perhaps none here
+            assert not torch.equal(plain.image, other.image)
