@@ -124,6 +124,31 @@ def _time_backward(case: Case, tensors: list[Tensor], device: torch.device, seco
     return measure_kernels(both, device, seconds)
 
 
+def backward_ways(device: torch.device, seconds: float) -> list[dict[str, Any]]:
+    """The two ways to k's and v's gradients, atomics and gathering, for narrow, middling and wide heads."""
+    from matchattention.ops.triton_backward import backward
+
+    cases = [next(iter(rt_cases(torch.float16))), *list(rt_cases(torch.float16))[-2:]]
+    cases += [
+        Case("xl-1/8", 2, 64, 128, 4, 48, (4, 4), torch.float16, True),
+        table_s3(512),
+        table_s3(512, "random"),
+    ]
+    results = []
+    for case in cases:
+        q, k, v, position = inputs_of(case, device)
+        grad_out = torch.randn_like(v)
+        row: dict[str, Any] = {"name": case.name, "positions": case.positions}
+        for way, atomic in (("atomics", True), ("gathered", False)):
+
+            def run(atomic: bool = atomic) -> None:
+                backward(grad_out, None, q, k, v, position, case.window, False, atomic)
+
+            row[f"{way}_ms"] = measure_kernels(run, device, seconds).median_ms
+        results.append(row)
+    return results
+
+
 def _beside_floor(timing: dict[str, Any], moved: int, bandwidth: float) -> dict[str, Any]:
     floor = moved / bandwidth * 1e3
     return {**timing, "bytes": moved, "floor_ms": floor, "over_floor": timing["median_ms"] / floor}
@@ -159,6 +184,15 @@ def bench_operator(
             both = result["forward_backward"]
             text += f"; with backward {both['median_ms']:8.3f} ms, {both['over_floor']:5.2f} x floor"
         say(f"{label:24s} {text}")
+    if device.type == "cuda":
+        try:
+            results["backward_ways"] = backward_ways(device, seconds)
+            for row in results["backward_ways"]:
+                say(f"backward of {row['name']} {row['positions']}: atomics {row['atomics_ms']:.3f} ms, "
+                    f"gathered {row['gathered_ms']:.3f} ms")
+        except Exception as error:
+            results["backward_ways"] = {"failed": first_line(error)}
+            say(f"backward ways failed: {first_line(error)}")
     smooth = (c for c in results["cases"] if c["positions"] == "smooth" and "forward" in c)
     swept = [c for c in smooth if c["name"].startswith("s3")]
     if len(swept) > 1:

@@ -39,8 +39,7 @@ def _backward(
     from matchattention.ops.plain_backward import plain_backward
     from matchattention.ops.triton_backward import MOST_KEYS, backward
 
-    plain = torch.are_deterministic_algorithms_enabled() or rows * columns > MOST_KEYS
-    chosen = plain_backward if plain else backward
+    chosen = plain_backward if rows * columns > MOST_KEYS else backward
     return chosen(grad_out, grad_weights, q, k, v, relative_position, (rows, columns), dot)
 
 

@@ -1,8 +1,7 @@
 """The operator's gradient written out in plain PyTorch, for the calls the backward kernel does not take.
 
-It serves `torch.use_deterministic_algorithms(True)`, under which `index_add_` sums in a fixed order where the kernel's
-atomics do not, and windows whose unrolled backward kernel would take minutes to compile. Rows are worked on in chunks,
-as in the reference.
+It serves windows whose unrolled backward kernel would take minutes to compile. Rows are worked on in chunks, as in the
+reference.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
 # mypy: disable-error-code="assignment, var-annotated"
-"""The operator's backward pass: weights are computed again, and nothing of the window's size is stored.
+"""The operator's backward pass: weights are computed again.
 
 Gradients of q and of the relative position belong to one query and are written once. Those of k and v are sums over
-every query that looks at a key, which only the positions know: they are added with fp32 atomics. The order of such
-sums varies from run to run; under `torch.use_deterministic_algorithms(True)` `plain_backward` runs instead.
+every query that looks at a key, which only the positions know. There are two ways to them:
+
+- fp32 atomics: one kernel, nothing of the window's size stored, for narrow heads. The order of the sums varies from run
+  to run.
+- `triton_gather`: this kernel leaves the two coefficients of every query and key, queries are sorted by where they
+  look, and a second kernel collects them key by key, without atomics and in a fixed order. For wide heads, where
+  atomics would move each gradient once a query; and what `torch.use_deterministic_algorithms(True)` gets.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchattention.ops.triton_gather import gather
 from matchattention.ops.triton_tiles import ELEMENTS_PER_THREAD, call_arguments, readable, run_of, tiling
 from matchattention.ops.triton_window import (
     channel_offsets,
@@ -25,10 +31,15 @@ from matchattention.ops.triton_window import (
     place_axis,
     score,
     share_of,
+    sign,
     softmax_of,
     spread,
+    stack,
     tile_of_queries,
 )
+
+# Channels of a head from which gathering beats atomics.
+GATHER_FROM = 32
 
 # A window is unrolled; the compiler takes seconds for 16 keys, minutes for 36.
 MOST_KEYS = 16
@@ -80,15 +91,9 @@ def sampling_gradients(scores, grads, right, below, ROWS: tl.constexpr, COLUMNS:
 
 
 @triton.jit
-def sign(value):
-    """-1, 0 or 1."""
-    return (value > 0).to(tl.float32) - (value < 0).to(tl.float32)
-
-
-@triton.jit
 def match_attention_backward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, grad_out_pointer, grad_weights_pointer,
-    grad_q_pointer, grad_k_pointer, grad_v_pointer, grad_r_pointer,
+    grad_q_pointer, grad_k_pointer, grad_v_pointer, grad_r_pointer, start_pointer,
     height, width, tiles_x, tiles_y, groups, gamma,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
     R_BATCH, R_ROW, R_COLUMN, R_HEAD, R_AXIS,
@@ -100,7 +105,9 @@ def match_attention_backward_kernel(
     C: tl.constexpr, CV: tl.constexpr, G: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr,
     DOT: tl.constexpr, PER_HEAD: tl.constexpr, LARGE: tl.constexpr, K_RUN: tl.constexpr, V_RUN: tl.constexpr,
     GRAD_RUN: tl.constexpr, GRAD_V_RUN: tl.constexpr, HAS_GRAD_WEIGHTS: tl.constexpr,
+    ATOMIC: tl.constexpr,
 ):
+    """Without ATOMIC, the pointers of k's and v's gradients take the coefficients, and `start` the windows' places."""
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
     group, image, y, x, valid = tile_of_queries(height, width, tiles_x, tiles_y, groups, TILE_Y, TILE_X)
@@ -173,16 +180,38 @@ def match_attention_backward_kernel(
         else:
             grad_key = pull * sign(q - key)
             grad_q -= grad_key
-        inside = valid[:, None]
-        if OVERHANGS:
-            inside = inside & (row + j // COLUMNS < height) & (column + j % COLUMNS < width)
-        offset = key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE)
-        at = channel_offsets(offset, grad_channels, T, G, C, GRAD_RUN)
-        tl.atomic_add(grad_k_base + at, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
-        offset = key_offset(row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE)
-        at = channel_offsets(offset, out_channels, T, G, CV, GRAD_V_RUN)
-        grad_value = spread(weights[j], T, G, CV) * grad_out
-        tl.atomic_add(grad_v_base + at, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
+        if ATOMIC:
+            inside = valid[:, None]
+            if OVERHANGS:
+                inside = inside & (row + j // COLUMNS < height) & (column + j % COLUMNS < width)
+            offset = key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE)
+            at = channel_offsets(offset, grad_channels, T, G, C, GRAD_RUN)
+            tl.atomic_add(grad_k_base + at, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
+            offset = key_offset(
+                row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE
+            )
+            at = channel_offsets(offset, out_channels, T, G, CV, GRAD_V_RUN)
+            grad_value = spread(weights[j], T, G, CV) * grad_out
+            tl.atomic_add(grad_v_base + at, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
+
+    if not ATOMIC:
+        if (KEYS & (KEYS - 1)) == 0:
+            at = token * (HEADS * KEYS) + flat_channels(group, KEYS, G, KEYS, KEYS)
+            mask = valid[:, None] & flat_exists(group, HEADS, G, KEYS, KEYS)
+            tl.store(grad_k_pointer + at, stack(score_grads, KEYS, T, G) * gamma, mask=mask)
+            tl.store(grad_v_pointer + at, stack(weights, KEYS, T, G), mask=mask)
+        else:
+            for j in tl.static_range(KEYS):
+                at = (token * HEADS + head) * KEYS + j
+                tl.store(grad_k_pointer + at, score_grads[j] * gamma, mask=valid[:, None] & (head < HEADS))
+                tl.store(grad_v_pointer + at, weights[j], mask=valid[:, None] & (head < HEADS))
+        images = tl.num_programs(0) // (groups * tiles_x * tiles_y)
+        start = (image * height + row) * width + column
+        if PER_HEAD:
+            above = head.to(tl.int64) * images * height * width
+            tl.store(start_pointer + above + token, above + start, mask=valid[:, None] & (head < HEADS))
+        else:
+            tl.store(start_pointer + token, start, mask=valid[:, None] & (group == 0))
 
     tl.store(
         grad_q_pointer + token * (HEADS * CHANNELS) + grad_channels,
@@ -208,32 +237,46 @@ def match_attention_backward_kernel(
 
 def backward(
     grad_out: Tensor, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor,
-    window: tuple[int, int], dot: bool,
+    window: tuple[int, int], dot: bool, atomic: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Launch the backward kernel.
+    """Launch the backward kernels.
 
     Args:
         grad_out: (B, H, W, heads, c_v).
         grad_weights: (B, H, W, heads, rows*columns) fp32, or None when the weights were not used.
+        q, k, v, relative_position, window, dot: as in `forward`.
+        atomic: which way to k's and v's gradients; None for the better one.
 
     Returns:
         Gradients of q, k, v (contiguous, in their dtypes) and of the relative position (fp32).
     """
-    grad_q = q.new_empty(q.shape)
-    grad_k = torch.zeros(k.shape, dtype=torch.float32, device=k.device)
-    grad_v = torch.zeros(v.shape, dtype=torch.float32, device=v.device)
     if grad_out.numel() == 0:
-        return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), torch.zeros_like(relative_position)
+        return tuple(torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in (q, k, v, relative_position))  # type: ignore[return-value]
+    if atomic is None:
+        narrow = max(k.shape[-1], v.shape[-1]) < GATHER_FROM
+        atomic = narrow and not torch.are_deterministic_algorithms_enabled()
+    grad_q = q.new_empty(q.shape)
+    grad_out = grad_out.contiguous()
     q, k, v = readable(q), readable(k), readable(v)
+    start = q.new_empty(0, dtype=torch.int32)
+    if atomic:
+        grad_k, grad_v = (torch.zeros(t.shape, dtype=torch.float32, device=t.device) for t in (k, v))
+    else:
+        keys = (*q.shape[:4], window[0] * window[1])
+        grad_k, grad_v = (q.new_empty(keys, dtype=torch.float32) for _ in range(2))
+        places = relative_position[..., 0].numel()
+        start = q.new_empty(places, dtype=torch.int32 if places < 2**31 else torch.int64)
     cut = tiling(q, v, window, ELEMENTS_PER_THREAD if window[0] == 1 else ELEMENTS_PER_THREAD // 2)
     per_head = relative_position.shape[3] > 1
     grad_r = relative_position.new_empty((*q.shape[:3], q.shape[3] if per_head else cut.groups, 2))
     match_attention_backward_kernel[(cut.programs,)](
-        q, k, v, relative_position, grad_out.contiguous(),
-        grad_out if grad_weights is None else grad_weights.contiguous(), grad_q, grad_k, grad_v, grad_r,
+        q, k, v, relative_position, grad_out, grad_out if grad_weights is None else grad_weights.contiguous(),
+        grad_q, grad_k, grad_v, grad_r, start, ATOMIC=atomic,
         HAS_GRAD_WEIGHTS=grad_weights is not None, GRAD_RUN=run_of(grad_k), GRAD_V_RUN=run_of(grad_v),
         **call_arguments(q, k, v, relative_position, window, dot, cut),
     )
     if not per_head and cut.groups > 1:
         grad_r = grad_r.sum(3, keepdim=True)
+    if not atomic:
+        return grad_q, *gather(q, k, v, grad_out, grad_k, grad_v, start, window, dot, per_head), grad_r
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_r

@@ -139,6 +139,12 @@ def score(q, key, gamma, DOT: tl.constexpr, T: tl.constexpr, G: tl.constexpr, C:
 
 
 @triton.jit
+def sign(value):
+    """-1, 0 or 1."""
+    return (value > 0).to(tl.float32) - (value < 0).to(tl.float32)
+
+
+@triton.jit
 def mask_overhang(
     value, row, column, height, width, J: tl.constexpr, COLUMNS: tl.constexpr, OVERHANGS: tl.constexpr
 ):

@@ -19,6 +19,7 @@ pytest.importorskip("triton")
 
 from matchattention.ops import triton_tiles
 from matchattention.ops.plain_backward import plain_backward
+from matchattention.ops.triton_backward import backward
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ("out", "weights", "grad of q", "grad of k", "grad of v", "grad of relative_position")
@@ -135,10 +136,15 @@ def test_parity_over_heads_and_windows(heads, channels, value_channels, window):
     similarity=st.sampled_from(["l1", "dot"]), per_head=st.booleans(), seed=st.integers(0, 99),
 )
 def test_any_shape(batch, height, width, heads, channels, value_channels, window, similarity, per_head, seed):
-    """Also maps narrower than the window, where keys beyond the end must weigh nothing."""
+    """Also maps narrower than the window, where keys beyond the end must weigh nothing; both ways of the gradients."""
     tensors = inputs((batch, height, width), heads, channels, value_channels, per_head=per_head, seed=seed)
     exact = run([t.double() for t in tensors], window, similarity, "reference", cotangents_like(tensors, window))
-    for name, e, f in zip(NAMES, exact, run(tensors, window, similarity, "triton")):
+    torch.use_deterministic_algorithms(seed % 2 == 1)
+    try:
+        found = run(tensors, window, similarity, "triton")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for name, e, f in zip(NAMES, exact, found):
         assert torch.allclose(f.double(), e, rtol=1e-4, atol=1e-5), name
 
 
@@ -269,13 +275,32 @@ def test_gradient_of_one_input_alone(leaf):
 @pytest.mark.parametrize("window", [(1, 4), (4, 4)], ids=["1x4", "4x4"])
 @pytest.mark.parametrize("per_head", [True, False], ids=["per_head", "shared"])
 def test_plain_gradient_equals_autograd(similarity, window, per_head):
-    """What runs when deterministic algorithms are asked for."""
+    """What runs for windows the backward kernel does not take."""
     tensors = [t.double() for t in inputs((2, 5, 7), 3, 3, 2, per_head=per_head)]
     cotangents = [c.double() for c in cotangents_like(tensors, window)]
     expected = run(tensors, window, similarity, "reference", cotangents)[2:]
     found = plain_backward(*cotangents, *tensors, window, similarity == "dot", chunk_elements=2000)
     for name, f, e in zip(NAMES[2:], found, expected):
         torch.testing.assert_close(f, e, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("window", "similarity", "per_head", "dtype"),
+    [
+        ((1, 4), "l1", True, FP32), ((1, 4), "dot", False, FP16),
+        ((4, 4), "l1", False, FP32), ((2, 4), "dot", True, FP32),
+    ],
+)
+def test_gathered_gradients_equal_the_added_ones(window, similarity, per_head, dtype):
+    tensors = inputs((2, 5, 9), 3, 5, 3, dtype, per_head)
+    fused = torch.cat((tensors[0], tensors[1]), -1)
+    q, k = fused[..., :5], fused[..., 5:]  # strided, as slices of a projection are
+    grad_out, grad_weights = (c.to(t) for c, t in zip(cotangents_like(tensors, window), (tensors[2], tensors[3])))
+    call = (grad_out, grad_weights, q, k, *tensors[2:], window, similarity == "dot")
+    for name, a, b in zip(NAMES[2:], backward(*call, atomic=True), backward(*call, atomic=False)):
+        assert a.dtype == b.dtype
+        tolerance = 4 * torch.finfo(dtype).eps
+        torch.testing.assert_close(b, a, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_deterministic_algorithms_are_honoured():
