@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import torch
 from torch import Tensor
 
 from matchattention.errors import InputError
 from matchattention.synth import photo_bank, sensor
+from matchattention.synth.blocks import Block, DrawRequest, draw_block
 from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import scalar_uniform
+from matchattention.synth.drawing import DrawingPool, default_workers, shared_pool
 from matchattention.synth.render import Rendered, render
-from matchattention.synth.scene import Scene, convert, draw_scenes
+from matchattention.synth.scene import Scene, convert
 from matchattention.synth.sensor_config import SensorConfig
 from matchattention.synth.tables import photo_pyramid
 from matchattention.training.batch import Batch
 
-RENDER_AT_ONCE = 16  # scenes; bounds the memory of rays in flight
-DRAW_AT_ONCE = 512  # scenes; drawing costs operations, not numbers, so it is done for many
-DRAW_AHEAD = 2  # blocks of scenes drawn in the background
+RENDER_AT_ONCE = 32  # scenes; bounds the memory of rays in flight
+DRAW_AT_ONCE = 128  # scenes; a multiple of the above. Drawing costs operations, not numbers, so it is done for many
 
 
 class SceneStream:
@@ -36,6 +37,8 @@ class SceneStream:
         device: where scenes are rendered and handed out.
         index: number of the first sample, from `state` of an interrupted stream.
         bank: (T, 3, S, S) uint8 photos; by default what `photo_bank.load` finds, if anything.
+        workers: processes that draw scenes ahead, shared by all streams; 0 draws when asked. By default as many as
+            a GPU may need, none on a CPU.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class SceneStream:
         device: torch.device | str,
         index: int = 0,
         bank: Tensor | None = None,
+        workers: int | None = None,
     ) -> None:
         if min(size) < 8 or batch_size < 1:
             raise InputError(
@@ -63,9 +67,10 @@ class SceneStream:
             bank = photo_bank.load(device=self.device)
         self._photos = photo_pyramid(bank, self.device)
         self._sensor = SensorConfig.preset(config.sensor)
-        self._blocks: dict[int, Future[Scene]] = {}
+        self.workers = default_workers(self.device) if workers is None else workers
+        self._pool: DrawingPool | None = None
+        self._blocks: dict[int, Future[Block]] = {}
         self._resident: tuple[int, Scene] | None = None
-        self._workers = ThreadPoolExecutor(2, "scenes") if self.device.type == "cuda" else None
 
     def __iter__(self) -> SceneStream:
         return self
@@ -95,33 +100,37 @@ class SceneStream:
     @torch.no_grad()
     def rendered(self, indices: range) -> Rendered:
         """Linear images and all labels of the given samples, without the sensor."""
-        return render(convert(self._draw(indices), self._upload), self.config, self.size, self._photos)
+        return render(self._draw(indices), self.config, self.size, self._photos)
+
+    def _request(self, indices: range) -> DrawRequest:
+        return DrawRequest(self.config, self.seed, indices.start, indices.stop, self.size, self._photos.amount)
 
     def _draw(self, indices: range) -> Scene:
-        return draw_scenes(self.config, self.seed, indices, self.size, self._photos.amount)
-
-    def _upload(self, tensor: Tensor) -> Tensor:
-        # Pinned here, not by the workers: a CUDA call of another thread would break a graph being captured.
-        tensor = tensor.pin_memory() if self.device.type == "cuda" else tensor
-        return tensor.to(self.device, non_blocking=True)
+        """Scenes of consecutive samples on the device, drawn now."""
+        return draw_block(self._request(indices)).upload(self.device).scenes()
 
     def _scenes(self, indices: range) -> Scene:
-        """Scenes of consecutive samples of one run, on the device."""
-        if self._workers is None:
-            return convert(self._draw(indices), self._upload)
-        block = indices.start // DRAW_AT_ONCE
-        if self._resident is None or self._resident[0] != block:
-            for ahead in range(block, block + 1 + DRAW_AHEAD):
-                if ahead not in self._blocks:
-                    self._blocks[ahead] = self._workers.submit(self._draw_block, ahead)
-            self._blocks = {k: v for k, v in self._blocks.items() if k >= block}
-            self._resident = (block, convert(self._blocks.pop(block).result(), self._upload))
-        first = indices.start - block * DRAW_AT_ONCE
+        """Scenes of consecutive samples of one run on the device, drawn ahead if there are workers."""
+        if self.workers == 0:
+            return self._draw(indices)
+        number = indices.start // DRAW_AT_ONCE
+        if self._resident is None or self._resident[0] != number:
+            self._resident = (number, self._await_block(number).upload(self.device).scenes())
+        first = indices.start - number * DRAW_AT_ONCE
         return convert(self._resident[1], lambda tensor: tensor[first : first + len(indices)])
 
-    def _draw_block(self, block: int) -> Scene:
-        with torch.no_grad():
-            return self._draw(range(block * DRAW_AT_ONCE, (block + 1) * DRAW_AT_ONCE))
+    def _await_block(self, number: int) -> Block:
+        """A block of samples; keeps every worker busy with those that follow."""
+        if self._pool is None:
+            self._pool = shared_pool(self.workers)
+        wanted = range(number, number + 1 + self.workers)
+        for stale in self._blocks.keys() - set(wanted):
+            self._blocks.pop(stale).cancel()
+        for block in wanted:
+            if block not in self._blocks:
+                indices = range(block * DRAW_AT_ONCE, (block + 1) * DRAW_AT_ONCE)
+                self._blocks[block] = self._pool.submit(self._request(indices))
+        return self._blocks.pop(number).result()
 
     def _photograph(self, rendered: Rendered, first: int) -> Batch:
         """The batch behind the sensor."""
