@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -140,10 +141,7 @@ def backward_ways(device: torch.device, seconds: float) -> list[dict[str, Any]]:
         grad_out = torch.randn_like(v)
         row: dict[str, Any] = {"name": case.name, "positions": case.positions}
         for way, atomic in (("atomics", True), ("gathered", False)):
-
-            def run(atomic: bool = atomic) -> None:
-                backward(grad_out, None, q, k, v, position, case.window, False, atomic)
-
+            run = functools.partial(backward, grad_out, None, q, k, v, position, case.window, False, atomic)
             row[f"{way}_ms"] = measure_kernels(run, device, seconds).median_ms
         results.append(row)
     return results
