@@ -51,7 +51,8 @@ def _axis(centre: Tensor, size: int, extent: int) -> tuple[Tensor, Tensor]:
     """
     rad = radius(extent)
     centre = centre.clamp(min=rad, max=max(rad, size - 1 - rad - EDGE))
-    base = centre.detach().floor()
+    # Beyond 2^13 tokens fp32 may round the limit up to the next integer: the floor is held back with it.
+    base = centre.detach().floor().clamp(max=max(rad, size - 2 - rad))
     return base.long() - rad, centre - base
 
 

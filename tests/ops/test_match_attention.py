@@ -166,6 +166,16 @@ def test_positions_stay_exact_in_wide_images(dtype):
         match_attention(q, k, v, position.to(dtype), (1, 4))
 
 
+def test_windows_stay_inside_very_wide_maps():
+    """From 2^14 tokens on, fp32 cannot tell the clamp's limit from the integer above it."""
+    width = 1 << 15
+    k = torch.randn(1, 1, width, 1, 1)
+    position = torch.full((1, 1, width, 1, 2), float(width))  # everybody looks at the far end
+    out, weights = match_attention(k, k, k, position, (1, 4), backend="reference")
+    assert out.isfinite().all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, width, 1))
+
+
 def test_autocast_does_not_touch_the_sums():
     q, k, v, position = (tensor.float() for tensor in inputs(1, 4, 9, 2, 3, 3))
     plain = match_attention(q, k, v, position, (1, 4))
