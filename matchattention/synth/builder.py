@@ -42,7 +42,7 @@ class Primitives(NamedTuple):
         number: (B, N) fp32, of the part: seeds its texture.
         group: (B, N) int64, of the rigid group, 0 for what stands still.
         pivot: (B, N, 3) m, the group's origin.
-        counts: (B, 7) int32.
+        counts: (B, 8) int32.
         slots: first slot of each kind, then N.
     """
 
@@ -152,6 +152,7 @@ class Builder:
         self.batch, self.device = batch, device
         self.upright = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]], device=device)
         self.overturned = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]], device=device)
+        self.side_down = torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], device=device)
         self.identity = torch.eye(3, device=device)
         self.on_wall = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], device=device)
         self._parts: dict[str, list[_Part]] = {kind: [] for kind in KINDS}

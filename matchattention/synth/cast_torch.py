@@ -20,10 +20,11 @@ _INTERSECT = tuple(
         shapes.hit_frustum,
         shapes.hit_torus,
         shapes.hit_terrain,
+        shapes.hit_prism,
     )
 )
 TILE_HEIGHT, TILE_WIDTH = 32, 96  # px; intermediate results stay in the processor's cache
-_PARAMETERS = (4, 0, 0, 1, 1, 2)  # shape parameters that each kind's function takes
+_PARAMETERS = (4, 0, 0, 1, 1, 2, 2)  # shape parameters that each kind's function takes
 
 
 def intersect(

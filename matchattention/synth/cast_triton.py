@@ -12,6 +12,7 @@ from matchattention.synth.shapes import (
     hit_card,
     hit_ellipsoid,
     hit_frustum,
+    hit_prism,
     hit_terrain,
     hit_torus,
 )
@@ -87,6 +88,7 @@ def nearest(
     F3: tl.constexpr,
     F4: tl.constexpr,
     F5: tl.constexpr,
+    F6: tl.constexpr,
 ):
     """First hit of a block of rays with one scene's solids: parameter and slot.
 
@@ -95,7 +97,7 @@ def nearest(
         bounds: the view's bounds, compared with the block's (`left` ... `bottom`, ratios to z) where CULL.
         counts: solids of each kind.
         ox: origins in camera space (also oy, oz); dx, dy, dz directions.
-        F0: first slot of each kind (to F5).
+        F0: first slot of each kind (to F6).
     """
     best = 0.0 * dx + MISS
     which = (0.0 * dx).to(tl.int32) - 1
@@ -177,6 +179,19 @@ def nearest(
             which = tl.where(t < best, i, which)
             best = tl.minimum(t, best)
         first += 32
+    first = F6 + 0 * end
+    end = first + tl.load(counts + 6)
+    while first < end:
+        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
+        while bits != 0:
+            i = first + lowest(bits)
+            bits = bits & (bits - 1)
+            p = rays + i * 16
+            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+            t = hit_prism(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
+            which = tl.where(t < best, i, which)
+            best = tl.minimum(t, best)
+        first += 32
     return best, which
 
 
@@ -200,6 +215,7 @@ def cast_kernel(
     F3: tl.constexpr,
     F4: tl.constexpr,
     F5: tl.constexpr,
+    F6: tl.constexpr,
     SAMPLES: tl.constexpr,
     SHIFTED: tl.constexpr,
     TILE_H: tl.constexpr,
@@ -230,7 +246,7 @@ def cast_kernel(
     best, which = nearest(
         rays + view * total * 16,
         bounds + view * total * 4,
-        counts + scene * 7,
+        counts + scene * 8,
         0.0,
         0.0,
         0.0,
@@ -248,6 +264,7 @@ def cast_kernel(
         F3,
         F4,
         F5,
+        F6,
     )
     place = ((view * SAMPLES + sample) * height + row) * width + column
     tl.store(depth + place, best, mask=inside)
@@ -279,7 +296,7 @@ def cast(
         width,
         views,
         total,
-        *tables.slots[:6],
+        *tables.slots[:7],
         samples,
         shift is not None,
         tile_height,

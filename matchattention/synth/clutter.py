@@ -48,9 +48,15 @@ def floating(
     """Solids of all kinds, sizes relative to their distance, any orientation."""
     if most < 8:
         return
-    split = {"box": most * 5 // 16, "ellipsoid": most * 4 // 16, "frustum": most * 5 // 16, "torus": max(most // 12, 1)}
+    split = {
+        "box": most // 4,
+        "ellipsoid": most // 4,
+        "frustum": most // 4,
+        "prism": most // 6,
+        "torus": max(most // 12, 1),
+    }
     if not config.curved:
-        split = {"box": most}
+        split = {"box": most * 2 // 3, "prism": most // 3}
     filled = present(dice, most, 0.15, 1.0, probability)
     for kind, n in split.items():
         origin, depth = camera.scatter(dice, near, far, n)
@@ -60,6 +66,8 @@ def floating(
         if kind == "frustum":
             half = vector(size * 0.5, size * 0.5 * dice.log_uniform(0.6, 1.0, n), size * dice.log_uniform(0.4, 3.0, n))
             shape = (torch.where(dice.chance(0.5, n), 0.0, dice.unit(n)),)
+        if kind == "prism":
+            shape = (dice.integer(3, 9, n).float(), torch.where(dice.chance(0.5, n), 0.0, dice.unit(n)))
         if kind == "torus":
             half = vector(size, size, size)
             shape = (dice.uniform(0.06, 0.4, n),)

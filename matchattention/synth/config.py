@@ -86,6 +86,7 @@ class SceneConfig:
             "frustum": 128,
             "torus": 8,
             "terrain": 1,
+            "prism": 32,
             "pane": 2,
         }
     )

@@ -255,3 +255,15 @@ def _solids_on_ground(
         p.any_material(dice, 2),
         clutter.present(dice, 2),
     )
+    frame = spots(4)  # type: ignore[operator]
+    radius, tall = dice.log_uniform(low, high, 4), dice.log_uniform(low, 1.2 * high, 4)
+    builder.add(
+        "prism",
+        frame,
+        vector(0.0, -tall, 0.0),
+        vector(radius, radius, tall),
+        builder.upright,
+        (dice.integer(3, 9, 4).float(), torch.where(dice.chance(0.6, 4), 0.0, dice.unit(4))),
+        p.any_material(dice, 4),
+        clutter.present(dice, 4),
+    )

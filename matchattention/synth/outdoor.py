@@ -74,6 +74,18 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
             material=material,
             active=built,
         )
+        # A gable roof: a three-sided prism along the street, one side down (half a radius below its axis).
+        ridge = dice.uniform(1.0, 3.0, n)
+        builder.add(
+            "prism",
+            builder.frame(vector(x, -2.0 * tall - 0.5 * ridge, z)),
+            vector(0.0 * x, 0.0, 0.0),
+            vector(ridge, 1.2 * back, width),
+            builder.side_down,
+            (3.0, 0.0),
+            p.any_material(dice, n),
+            built & (tall < 5.0),
+        )
         n = 3
         parked = builder.frame(
             vector(side * (half_road - 1.1) + dice.uniform(-0.3, 0.3, n), 0.0, dice.log_uniform(5.0, 45.0, n)),

@@ -43,6 +43,7 @@ def shade_kernel(
     F3: tl.constexpr,
     F4: tl.constexpr,
     F5: tl.constexpr,
+    F6: tl.constexpr,
     PANES: tl.constexpr,
     SAMPLES: tl.constexpr,
     SHADOW_SIZE: tl.constexpr,
@@ -61,7 +62,7 @@ def shade_kernel(
     x = (pixel % width).to(tl.float32)
     y = (pixel // width).to(tl.float32)
     rays += view * total * 16
-    counts += scene * 7
+    counts += scene * 8
     surface += scene * total * 4
     material += scene * total * columns
     ambience += view * ambience_columns
@@ -129,7 +130,7 @@ def shade_kernel(
                 vy = vy + fold * ny
                 vz = vz + fold * nz
                 further, slot = nearest(
-                    rays, rays, counts, px, py, pz, vx, vy, vz, 0.0, 0.0, 0.0, 0.0, False, F0, F1, F2, F3, F4, F5
+                    rays, rays, counts, px, py, pz, vx, vy, vz, 0.0, 0.0, 0.0, 0.0, False, F0, F1, F2, F3, F4, F5, F6
                 )
                 further = tl.where(slot < 0, 1.0, further)
                 px = px + further * vx
@@ -139,7 +140,7 @@ def shade_kernel(
             else:
                 bounce += 2
         pane = PANES + 0 * bounce
-        end = pane + tl.load(counts + 6)
+        end = pane + tl.load(counts + 7)
         while pane < end:
             sum_r, sum_g, sum_b = through_pane(
                 rays + pane * 16, material + pane * columns, ambience, sum_r, sum_g, sum_b, first, dx, dy
@@ -184,7 +185,7 @@ def shade(
         tables.material.shape[-1],
         tables.ambience.shape[-1],
         tables.shadow.shape[1],
-        *solids.slots[:7],
+        *solids.slots[:8],
         samples,
         tables.shadow.shape[-1],
         photos.size,

@@ -10,7 +10,7 @@ The quadrics take their discriminant from cross products (Lagrange's identity) i
 
 from __future__ import annotations
 
-from matchattention.synth.dialect import as_int, jit, tl
+from matchattention.synth.dialect import any_lane, as_int, jit, tl
 from matchattention.synth.noise import hash_cell, sine
 
 MISS = tl.constexpr(1.0e30)
@@ -22,6 +22,7 @@ ELLIPSOID = tl.constexpr(2)
 FRUSTUM = tl.constexpr(3)
 TORUS = tl.constexpr(4)
 TERRAIN = tl.constexpr(5)
+PRISM = tl.constexpr(6)
 
 SOLID = tl.constexpr(0)
 DISC = tl.constexpr(1)
@@ -315,14 +316,47 @@ def hit_terrain(ox, oy, oz, dx, dy, dz, rough, seed):
 
 
 @jit
+def side_direction(k, sides):
+    """Direction across the k-th of a prism's sides; its length need not be one, only the same for hit and normal."""
+    angle = 6.2831853 * k / sides
+    return sine(angle + 1.5707963), sine(angle)
+
+
+@jit
+def hit_prism(ox, oy, oz, dx, dy, dz, sides, taper):
+    """Regular prism around z inside the unit cylinder, narrowing to 1 - taper at z = 1: the meet of half spaces.
+
+    Args:
+        sides: 3 to 8 (a scalar).
+        taper: 0 is a prism, 1 a pyramid.
+    """
+    slope = 0.5 * taper
+    iz = 1.0 / tl.where(tl.abs(dz) < 1.0e-12, 1.0e-12, dz)
+    enter = -oz * iz - tl.abs(iz)
+    leave = -oz * iz + tl.abs(iz)
+    apothem = sine(1.5707963 - 3.14159265 / sides)
+    k = 0.0 * sides
+    while k < sides:
+        c, s = side_direction(k, sides)
+        # Inside: c x + s y + slope z apothem <= (1 - slope) apothem.
+        ahead = c * dx + s * dy + slope * apothem * dz
+        height = (1.0 - slope) * apothem - (c * ox + s * oy + slope * apothem * oz)
+        t = height / tl.where(tl.abs(ahead) < 1.0e-12, 1.0e-12, ahead)
+        enter = tl.where(ahead < 0.0, tl.maximum(enter, t), enter)
+        leave = tl.where(ahead < 0.0, leave, tl.minimum(leave, t))
+        k += 1.0
+    return tl.where((enter < leave) & (enter > NEAR), enter, MISS)
+
+
+@jit
 def object_normal(kind, x, y, z, p0, p1):
     """Outward normal (not normalised) in object space at a surface point, per lane.
 
     Args:
         kind: int32 lanes.
         x: object-space hit (also y, z).
-        p0: first shape parameter (taper, tube, roughness).
-        p1: second shape parameter (terrain's seed).
+        p0: first shape parameter (taper, tube, roughness, sides).
+        p1: second shape parameter (terrain's seed, prism's taper).
     """
     ax = tl.abs(x)
     ay = tl.abs(y)
@@ -360,4 +394,25 @@ def object_normal(kind, x, y, z, p0, p1):
     nx = tl.where(terrain, -hx / e, nx)
     ny = tl.where(terrain, -hy / e, ny)
     nz = tl.where(terrain, 1.0, nz)
+    prism = kind == PRISM
+    if any_lane(prism):
+        sides = tl.where(prism, p0, 3.0)
+        slope = 0.5 * p1
+        apothem = sine(1.5707963 - 3.14159265 / sides)
+        nearest = tl.where(az > 0.9995, 1.0, -1.0e30)
+        fx = 0.0 * x
+        fy = 0.0 * x
+        fz = tl.where(z > 0.0, 1.0, -1.0) + 0.0 * x
+        # The face whose plane the point lies on is the one it exceeds most.
+        for k in range(8):
+            c, s = side_direction(k + 0.0 * x, sides)
+            reach = 1.0 + c * x + s * y - (1.0 - slope - slope * z) * apothem
+            on_face = (k < sides) & (reach > nearest + 1.0e-4)
+            nearest = tl.where(on_face, reach, nearest)
+            fx = tl.where(on_face, c, fx)
+            fy = tl.where(on_face, s, fy)
+            fz = tl.where(on_face, slope * apothem, fz)
+        nx = tl.where(prism, fx, nx)
+        ny = tl.where(prism, fy, ny)
+        nz = tl.where(prism, fz, nz)
     return nx, ny, nz

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from matchattention.synth import shapes
 
-SOLIDS = ("card", "box", "ellipsoid", "frustum", "torus", "terrain")
+SOLIDS = ("card", "box", "ellipsoid", "frustum", "torus", "terrain", "prism")
 KINDS = (*SOLIDS, "pane")  # panes of glass are seen through: the caster passes them, the shader does not
 RAY_COLUMNS = 16  # 3x3 camera-to-object matrix by rows, camera centre in object space, four shape parameters
 
@@ -25,9 +25,8 @@ def number(constant: Any) -> float:
 
 
 MISS = number(shapes.MISS)
-assert tuple(
-    number(c) for c in (shapes.CARD, shapes.BOX, shapes.ELLIPSOID, shapes.FRUSTUM, shapes.TORUS, shapes.TERRAIN)
-) == tuple(range(len(SOLIDS)))
+_NUMBERS = (shapes.CARD, shapes.BOX, shapes.ELLIPSOID, shapes.FRUSTUM, shapes.TORUS, shapes.TERRAIN, shapes.PRISM)
+assert [number(kind) for kind in _NUMBERS] == list(range(len(SOLIDS)))
 Slots = tuple[int, ...]
 
 
@@ -37,7 +36,7 @@ class RayTables(NamedTuple):
     Attributes:
         rays: (B, V, N, 16) fp32, see `RAY_COLUMNS`.
         bounds: (B, V, N, 4) fp32 least and greatest x/z, least and greatest y/z of the primitive as seen by the view.
-        counts: (B, 7) int32 primitives of each kind.
+        counts: (B, 8) int32 primitives of each kind.
         slots: first slot of each kind and N at the end.
     """
 
@@ -70,7 +69,7 @@ def ray_tables(
         centre: (B, V, N, 3) m, world.
         half: (B, N, 3) m, half extents along the axes.
         shape: (B, N, 4) shape parameters.
-        counts: (B, 7) int32.
+        counts: (B, 8) int32.
         slots: first slot of each kind, then N.
         view_rotation: (B, V, 3, 3) world to camera.
         view_position: (B, V, 3) m, camera centres in the world.

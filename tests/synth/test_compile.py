@@ -20,7 +20,7 @@ from triton.compiler import ASTSource
 from matchattention.synth.cast_triton import cast_kernel
 from matchattention.synth.shade_triton import shade_kernel
 
-SLOTS = {f"F{k}": 16 * k for k in range(6)}
+SLOTS = {f"F{k}": 16 * k for k in range(7)}
 
 
 def build(kernel, constants):
@@ -37,7 +37,7 @@ def build(kernel, constants):
 
 build(cast_kernel, {**SLOTS, "SAMPLES": 4, "SHIFTED": False, "TILE_H": 8, "TILE_W": 16})
 build(cast_kernel, {**SLOTS, "SAMPLES": 1, "SHIFTED": True, "TILE_H": 16, "TILE_W": 32})
-sizes = {"PANES": 96, "SAMPLES": 4, "SHADOW_SIZE": 384, "PHOTO_SIZE": 256, "LEVELS": 7, "BLOCK": 128}
+sizes = {"PANES": 112, "SAMPLES": 4, "SHADOW_SIZE": 384, "PHOTO_SIZE": 256, "LEVELS": 7, "BLOCK": 128}
 build(shade_kernel, {**SLOTS, **sizes})
 print("compiled")
 """

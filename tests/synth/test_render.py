@@ -149,7 +149,7 @@ def test_triton_equals_its_twin():
 
     if not torch.cuda.is_available():
         pytest.importorskip("triton.runtime.interpreter")
-    capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1, "pane": 1}
+    capacity = {"card": 5, "box": 3, "ellipsoid": 3, "frustum": 4, "torus": 1, "terrain": 1, "prism": 3, "pane": 1}
     config = replace(SMALL, layouts={"forest": 1.0, "tabletop": 1.0}, capacity=capacity, shadow_size=16, samples=4)
     size = (6, 16)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -7,7 +7,9 @@ import torch
 
 from matchattention.synth import cast_torch
 from matchattention.synth.builder import Builder, random_rotation
+from matchattention.synth.dialect import as_torch
 from matchattention.synth.dice import Dice
+from matchattention.synth.shapes import object_normal, terrain_height
 from matchattention.synth.tables import KINDS, MISS, ray_tables
 
 CAPACITY = {kind: 4 for kind in KINDS}
@@ -136,10 +138,60 @@ def test_torus_along_its_axis():
     assert not seen[32, 32]  # through the hole
 
 
-def test_terrain_hits_lie_on_it():
-    from matchattention.synth.dialect import as_torch
-    from matchattention.synth.shapes import terrain_height
+def test_four_sided_prism_is_a_box():
+    """Sides across x and y at cos 45°: the square that the unit circle holds."""
+    edge = math.cos(math.pi / 4)
+    prism = depth_of("prism", [0.1, 0.2, 5.0], [0.8, 0.6, 1.0], None, (4.0, 0.0))
+    box = depth_of("box", [0.1, 0.2, 5.0], [0.8 * edge, 0.6 * edge, 1.0])
+    agree(prism, box.double(), 1e-3)
 
+
+def test_pyramid_narrows_to_its_tip():
+    """Seen along the axis, the sides of a four-sided pyramid rise from |x| = cos 45° at the base to the tip."""
+    axes = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # the tip faces the camera, at depth 3
+    depth = depth_of("prism", [0.0, 0.0, 4.0], [1.0, 1.0, 1.0], axes, (4.0, 1.0)).double()
+    d = directions()
+    reach = d[..., :2].abs().amax(-1)
+    # The surface: max(|x|, |y|) = cos 45° (z - 3) / 2 between z = 3 and z = 5.
+    expected = 3 / (1 - 2 * reach / math.cos(math.pi / 4))
+    expected = torch.where((expected > 0) & (expected < 5), expected, MISS)
+    agree(depth, expected, 2e-3)
+
+
+@pytest.mark.parametrize("kind", ["box", "ellipsoid", "frustum", "torus", "prism", "terrain"])
+def test_normals_are_those_of_the_depth(kind):
+    """The normal is orthogonal to the surface that neighbouring hits span."""
+    shape = {"frustum": (0.4,), "torus": (0.3,), "prism": (5.0, 0.3), "terrain": (0.5, 0.2)}.get(kind, ())
+    axes = random_rotation(Dice(9, [1], "cpu"), 1)[0, 0]
+    if kind == "terrain":
+        axes = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
+    centre = torch.tensor([0.1, 0.7 if kind == "terrain" else 0.1, 3.0])
+    size, focal = (81, 101), 90.0
+    depth = depth_of(
+        kind, centre.tolist(), [0.9, 0.9, 0.9] if kind != "terrain" else [1.5, 1.5, 0.3], axes, shape, size, focal
+    )
+    half = torch.tensor([0.9, 0.9, 0.9] if kind != "terrain" else [1.5, 1.5, 0.3])
+    point = directions(size, focal).float() * depth[..., None]
+    local = (point - centre) @ axes.T / half
+    p0, p1 = (*shape, 0.0, 0.0)[:2]
+    lanes = [local[..., k].flatten() for k in range(3)]
+    number = torch.full_like(lanes[0], KINDS.index(kind), dtype=torch.int32)
+    found = as_torch(object_normal)(number, *lanes, torch.full_like(lanes[0], p0), torch.full_like(lanes[0], p1))
+    normal = torch.stack(found, -1).reshape(*size, 3) / half @ axes
+    normal = normal / normal.norm(dim=-1, keepdim=True)
+    seen = (depth < MISS / 2)[1:-1, 1:-1] & (depth < MISS / 2)[1:-1, 2:] & (depth < MISS / 2)[2:, 1:-1]
+    seen &= (depth < MISS / 2)[1:-1, :-2] & (depth < MISS / 2)[:-2, 1:-1]
+    across = point[1:-1, 2:] - point[1:-1, :-2]
+    down = point[2:, 1:-1] - point[:-2, 1:-1]
+    spanned = torch.linalg.cross(across, down)
+    spanned = spanned / spanned.norm(dim=-1, keepdim=True)
+    cosine = (spanned * normal[1:-1, 1:-1]).sum(-1).abs()[seen]
+    assert len(cosine) > 200
+    assert cosine.median() > 0.999
+    assert (cosine > 0.97).float().mean() > 0.85  # the rest straddles an edge
+
+
+def test_terrain_hits_lie_on_it():
     axes = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
     depth = depth_of("terrain", [0.0, 1.5, 6.0], [5.0, 5.0, 0.5], axes, (0.7, 0.3))
     seen = depth < MISS / 2

@@ -10,6 +10,7 @@ from matchattention.synth.config import PRESETS
 from matchattention.synth.dice import Dice
 from matchattention.synth.scene import draw_scenes
 from matchattention.synth.stream import SceneStream
+from matchattention.synth.tables import KINDS
 
 SMALL = replace(PRESETS["small"], photos=0.0)
 
@@ -82,8 +83,7 @@ def test_bad_requests_say_what_to_do():
 def test_switches_remove_their_ingredient():
     def count(kind, **changes):
         scene = draw_scenes(replace(SMALL, layouts={"flying": 1.0}, **changes), 1, range(8), (32, 48))
-        names = ("card", "box", "ellipsoid", "frustum", "torus", "terrain")
-        return int(scene.primitives.counts[:, names.index(kind)].sum())
+        return int(scene.primitives.counts[:, KINDS.index(kind)].sum())
 
     assert count("ellipsoid") > 0
     assert count("ellipsoid", curved=False) == 0
