@@ -14,14 +14,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from matchattention.layers.tokens import pixel_grid, swap_views
 from matchattention.training.batch import Batch
 from matchattention.training.targets import (
     Truth,
     at_token_centres,
     in_view,
     matching_target,
-    other_view,
-    pixel_grid,
     sample_bilinear,
     stacked_truth,
 )
@@ -112,7 +111,7 @@ def forward_backward(position: Tensor) -> tuple[Tensor, Tensor]:
     """
     height, width = position.shape[1:3]
     match = position.detach() + pixel_grid(height, width, position.device)
-    back = sample_bilinear(other_view(position), match)
+    back = sample_bilinear(swap_views(position), match)
     return (position + back).abs().sum(-1), in_view(match)
 
 

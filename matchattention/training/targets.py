@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from matchattention.layers.consistency import sample_at
+from matchattention.layers.tokens import pixel_grid, swap_views
 from matchattention.training.batch import Batch
 
 
@@ -27,21 +29,6 @@ class Truth(NamedTuple):
     field: Tensor
     valid: Tensor
     occluded: Tensor
-
-
-def other_view(stacked: Tensor) -> Tensor:
-    """Swap the two halves of the leading axis: what view 0 holds becomes view 1's and the reverse."""
-    return stacked.roll(stacked.shape[0] // 2, dims=0)
-
-
-def pixel_grid(height: int, width: int, device: torch.device) -> Tensor:
-    """(height, width, 2) fp32 positions as (x, y)."""
-    y, x = torch.meshgrid(
-        torch.arange(height, device=device, dtype=torch.float32),
-        torch.arange(width, device=device, dtype=torch.float32),
-        indexing="ij",
-    )
-    return torch.stack((x, y), dim=-1)
 
 
 def in_view(match: Tensor) -> Tensor:
@@ -63,23 +50,10 @@ def sample_bilinear(values: Tensor, position: Tensor) -> Tensor:
     Returns:
         (N, h, w, C).
     """
-    batch, height, width, channels = values.shape
-    flat = values.reshape(batch, height * width, channels)
+    height, width = values.shape[1:3]
     # A NaN must not become a wild index: on a GPU that would end the process, not the sample.
-    x = position[..., 0].nan_to_num(0.0).clamp(0, width - 1)
-    y = position[..., 1].nan_to_num(0.0).clamp(0, height - 1)
-    x0, y0 = x.detach().floor(), y.detach().floor()
-    fraction_x, fraction_y = (x - x0).unsqueeze(-1), (y - y0).unsqueeze(-1)
-    left, top = x0.long(), y0.long()
-    right, bottom = (left + 1).clamp(max=width - 1), (top + 1).clamp(max=height - 1)
-
-    def read(row: Tensor, column: Tensor) -> Tensor:
-        index = (row * width + column).reshape(batch, -1, 1).expand(-1, -1, channels)
-        return flat.gather(1, index).reshape(*position.shape[:-1], channels)
-
-    upper = read(top, left) * (1 - fraction_x) + read(top, right) * fraction_x
-    lower = read(bottom, left) * (1 - fraction_x) + read(bottom, right) * fraction_x
-    return upper * (1 - fraction_y) + lower * fraction_y
+    x, y = position.nan_to_num(0.0).unbind(-1)
+    return sample_at(values, torch.stack((x.clamp(0, width - 1), y.clamp(0, height - 1)), -1))
 
 
 def occlusion_from_fields(field: Tensor, valid: Tensor, tolerance: float = 1.5) -> Tensor:
@@ -101,8 +75,8 @@ def occlusion_from_fields(field: Tensor, valid: Tensor, tolerance: float = 1.5) 
     column = match[..., 0].nan_to_num(0.0).round().long().clamp(0, width - 1)
     row = match[..., 1].nan_to_num(0.0).round().long().clamp(0, height - 1)
     index = (row * width + column).flatten(1)
-    back = other_view(field).flatten(1, 2).gather(1, index.unsqueeze(-1).expand(-1, -1, 2))
-    known = other_view(valid).flatten(1).gather(1, index).view_as(valid)
+    back = swap_views(field).flatten(1, 2).gather(1, index.unsqueeze(-1).expand(-1, -1, 2))
+    known = swap_views(valid).flatten(1).gather(1, index).view_as(valid)
     distance = (field + back.view_as(field)).abs().sum(-1)
     return ~in_view(match) | (known & (distance > tolerance))
 

@@ -15,7 +15,6 @@ from matchattention.training.targets import (
     believable,
     matching_target,
     occlusion_from_fields,
-    other_view,
     sample_bilinear,
     stacked_truth,
 )
@@ -28,10 +27,6 @@ def _stereo(x: torch.Tensor) -> torch.Tensor:
 def _target(field, valid, occluded, **changes):
     options = {"scale": 4, "allowed": None, "width": 0.5, "centre_share": 0.8, "samples": 2} | changes
     return matching_target(field, valid, occluded, **options)
-
-
-def test_other_view_swaps_the_halves():
-    assert other_view(torch.tensor([0, 1, 2, 3])).tolist() == [2, 3, 0, 1]
 
 
 def test_bilinear_sampling_by_hand():
