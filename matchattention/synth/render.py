@@ -15,7 +15,7 @@ from matchattention.synth.dialect import HAS_TRITON
 from matchattention.synth.labels import rigid_match, stereo_match
 from matchattention.synth.scene import Light, Scene
 from matchattention.synth.shading import AMBIENCE
-from matchattention.synth.tables import MISS, Photos, RayTables, ShadeTables, Slots, photo_pyramid, ray_tables
+from matchattention.synth.tables import MISS, Photos, RayTables, ShadeTables, photo_pyramid, ray_tables, slot_kinds
 
 if HAS_TRITON:
     from matchattention.synth import cast_triton, shade_triton
@@ -169,7 +169,7 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
     ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
     shading = ShadeTables(
-        _kinds(tables.slots, surface.device),
+        slot_kinds(tables.slots, surface.device),
         surface.contiguous(),
         scene.material.contiguous(),
         ambience,
@@ -242,13 +242,6 @@ def _shadow_maps(scene: Scene, views: Views, config: SceneConfig) -> tuple[Tenso
     )
     depth, _ = cast(tables, cameras, (side, side), sample_offsets(1, focal.device))
     return depth[:, :, 0].contiguous(), focal
-
-
-@cache
-def _kinds(slots: Slots, device: torch.device) -> Tensor:
-    """(N,) int32 kind of each slot."""
-    ranges = zip(slots, slots[1:])
-    return torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in enumerate(ranges)]).to(device)
 
 
 def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Tensor) -> Tensor:

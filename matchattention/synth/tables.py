@@ -96,6 +96,13 @@ def ray_tables(
     return RayTables(rays.contiguous(), bounds.contiguous(), counts, slots)
 
 
+@cache
+def slot_kinds(slots: Slots, device: torch.device) -> Tensor:
+    """(N,) int32 kind of each slot."""
+    ranges = zip(slots, slots[1:])
+    return torch.cat([torch.full((b - a,), k, dtype=torch.int32) for k, (a, b) in enumerate(ranges)]).to(device)
+
+
 class Photos(NamedTuple):
     """A pyramid of square photos.
 

@@ -10,6 +10,7 @@ from matchattention.synth import render as rendering
 from matchattention.synth import stream as streaming
 from matchattention.synth.config import PRESETS
 from matchattention.synth.dialect import HAS_TRITON
+from matchattention.synth.labels import surface_normals
 from matchattention.synth.scene import convert, draw_scenes
 from matchattention.synth.stream import SceneStream
 from matchattention.synth.tables import RayTables, photo_pyramid
@@ -239,3 +240,25 @@ def test_switching_light_off_changes_colours_not_labels():
         assert torch.equal(plain.field, other.field)
         if changed.emission:  # few materials glow, perhaps none here
             assert not torch.equal(plain.image, other.image)
+
+
+def test_normals_follow_the_depth():
+    """On flat parts the normal is that of the plane through neighbouring points, and always faces the viewer."""
+    config = replace(SMALL, layouts={"room": 1.0}, cards=False, plants=False, wires=False)
+    size = (48, 64)
+    scene = draw_scenes(config, 5, range(1), size)
+    result = rendering.render(scene, config, size)
+    views = rendering.two_views(scene, result.baseline)
+    ready = rendering.prepare(scene, views, config, photo_pyramid(None, torch.device("cpu")))
+    normal = surface_normals(ready.tables, ready.cameras, result.depth, result.hit)[0, 0]
+    focal, cx, cy = ready.cameras[0, 0].tolist()
+    x, y = torch.arange(size[1]), torch.arange(size[0])[:, None]
+    depth = result.depth[0, 0]
+    point = torch.stack(((x - cx) / focal * depth, (y - cy) / focal * depth, depth))
+    assert ((normal * point).sum(0) <= 0).all()
+    across = point[:, 1:-1, 2:] - point[:, 1:-1, :-2]
+    down = point[:, 2:, 1:-1] - point[:, :-2, 1:-1]
+    spanned = torch.nn.functional.normalize(torch.linalg.cross(across, down, dim=0), dim=0)
+    cosine = (spanned * normal[:, 1:-1, 1:-1]).sum(0).abs()
+    assert cosine.median() > 0.9999
+    assert (cosine > 0.99).float().mean() > 0.5
