@@ -15,10 +15,9 @@ from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import NORM_EPS, FusedContext, FusedEncoder, PackedConvolution
 from matchattention.inference.fused_rows import PackedProjection, norm_project, padded, tokens_of_a_program
 from matchattention.layers.initial import TransportEstimate
-from matchattention.layers.tokens import as_image, as_tokens
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.config import NetworkConfig
-from matchattention.models.network import LARGE, MatchNetwork, _at_tokens, crop_field
+from matchattention.models.network import LARGE, MatchNetwork, at_tokens, coarse_field, crop_field
 from matchattention.ops.triton_transport import stereo_transport_kernel
 from matchattention.ops.triton_upsampling import convex_kernel, join_kernel
 
@@ -154,10 +153,10 @@ class FusedNetwork(nn.Module):
         """(2B, H, W, 2) px from two images (B, 3, H, W), uint8 or float in [0, 255]; see `MatchNetwork.forward`."""
         height, width = image0.shape[-2:]
         if initial is None and max(height, width) > LARGE:
-            initial = self._coarse_field(image0, image1)
+            initial = coarse_field(self, image0, image1)
         encoded = self.encoder(image0, image1)
         features = self.initial.context(encoded[-1])
-        cross = self.initial(features) if initial is None else _at_tokens(initial)
+        cross = self.initial(features) if initial is None else at_tokens(initial)
         position = pack_position(cross, cross.new_zeros(*cross.shape[:3], self.config.heads, 2))
         convexes: list[Any] = list(self.convexes)
         for index, stage in enumerate(self.stages):
@@ -166,12 +165,3 @@ class FusedNetwork(nn.Module):
                 position = convexes[index](features, position, packed=True)
                 features = self.lifts[index](features, encoded[-2 - index])
         return crop_field(convexes[-1](features, position, packed=False), height, width)
-
-    def _coarse_field(self, image0: Tensor, image1: Tensor) -> Tensor:
-        height, width = image0.shape[-2:]
-        halves = [F.avg_pool2d(i.float(), 2, ceil_mode=True, count_include_pad=False) for i in (image0, image1)]
-        coarse = as_image(self(*halves)) * 2
-        doubled = F.interpolate(coarse, scale_factor=2, mode="bilinear", align_corners=False)
-        return as_tokens(doubled[..., :height, :width])
-
-

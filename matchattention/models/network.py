@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -108,11 +109,11 @@ class MatchNetwork(nn.Module):
                 f"Both images must be (B, 3, H, W) of one size; got {tuple(image0.shape)} and {tuple(image1.shape)}."
             )
         if initial is None and max(height, width) > LARGE:
-            initial = self.coarse_field(image0, image1)
+            initial = coarse_field(lambda *halves: self(*halves).field, image0, image1)
         images = pad_image(torch.cat((image0, image1)) / 127.5 - 1)
         encoded = self.encoder(images.to(memory_format=torch.channels_last))
         features = self.initial.aggregate(encoded[-1])
-        start = self.initial(features) if initial is None else Initial(_at_tokens(initial), None)
+        start = self.initial(features) if initial is None else Initial(at_tokens(initial), None)
         cross = start.position
         # Zero, but differentiable and dense like every later one: blocks of one shape then share compiled code.
         self_position = cross.unsqueeze(-2).repeat(1, 1, 1, self.config.heads, 1) * 0
@@ -133,13 +134,14 @@ class MatchNetwork(nn.Module):
         field = self.final_upsampling(self.final_upsampling.mask(features), cross)
         return Matches(crop_field(field, height, width), self_position, tuple(steps), start)
 
-    def coarse_field(self, image0: Tensor, image1: Tensor) -> Tensor:
-        """The field found at half resolution, at full resolution: (2B, H, W, 2) px."""
-        height, width = image0.shape[-2:]
-        halves = [F.avg_pool2d(image, 2, ceil_mode=True, count_include_pad=False) for image in (image0, image1)]
-        coarse = as_image(self(*halves).field) * 2
-        doubled = F.interpolate(coarse, scale_factor=2, mode="bilinear", align_corners=False)
-        return as_tokens(doubled[..., :height, :width])
+
+def coarse_field(find: Callable[[Tensor, Tensor], Tensor], image0: Tensor, image1: Tensor) -> Tensor:
+    """The field that ``find`` sees at half resolution, at full resolution: (2B, H, W, 2) px."""
+    height, width = image0.shape[-2:]
+    halves = [F.avg_pool2d(i.float(), 2, ceil_mode=True, count_include_pad=False) for i in (image0, image1)]
+    coarse = as_image(find(*halves)) * 2
+    doubled = F.interpolate(coarse, scale_factor=2, mode="bilinear", align_corners=False)
+    return as_tokens(doubled[..., :height, :width])
 
 
 def _block_config(config: NetworkConfig, width: int, window: tuple[int, int], depth: int) -> BlockConfig:
@@ -170,7 +172,7 @@ def crop_field(field: Tensor, height: int, width: int) -> Tensor:
     return field[:, field.shape[1] - height :, :width]
 
 
-def _at_tokens(field: Tensor) -> Tensor:
+def at_tokens(field: Tensor) -> Tensor:
     """A full-resolution field (2B, H, W, 2) in px, as positions of tokens at 1/32."""
     padded = pad_image(as_image(field.to(positions_dtype(field))))
     small = F.interpolate(padded, scale_factor=1 / COARSEST, mode="bilinear", align_corners=False)
