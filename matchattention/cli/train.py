@@ -13,6 +13,7 @@ from matchattention.errors import InputError
 if TYPE_CHECKING:
     from matchattention.training.presets import Preset, SourceConfig
 
+SHORT_RUN = 15.0  # minutes; shorter runs are validated at their end only
 _EPILOG = """
 examples:
   matchattention train rt-synth --minutes 9              nine minutes on rendered scenes, then saves
@@ -78,7 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fastest to try on a GPU: compiled blocks in a CUDA graph, plain kernels in one, compiled, neither",
     )
     how.add_argument("--eval-pairs", type=Path, help="packed real pairs to watch (scripts/pack_eval_pairs.py)")
-    how.add_argument("--validate-minutes", type=float, default=3.0, help="between validations; 0 for the end only")
+    how.add_argument(
+        "--validate-minutes",
+        type=float,
+        help=f"between validations; 0 for the end only (3, but 0 for runs of less than {SHORT_RUN:.0f} minutes)",
+    )
     how.add_argument("--log-seconds", type=float, default=10.0)
 
 
@@ -126,11 +131,18 @@ def run(arguments: argparse.Namespace) -> None:
             fastest=arguments.mode,
             eval_pairs=arguments.eval_pairs,
             log_seconds=arguments.log_seconds,
-            validate_seconds=arguments.validate_minutes * 60 or None,
+            validate_seconds=_validate_seconds(arguments.validate_minutes, minutes),
         )
         Trainer(preset, options, model, config, source, held_out, replicas).run()
     finally:
         distributed.leave()
+
+
+def _validate_seconds(asked: float | None, minutes: float | None) -> float | None:
+    """Time between validations; None for the end only, which a run of minutes does unless told otherwise."""
+    if asked is None:
+        asked = 0.0 if minutes is not None and minutes < SHORT_RUN else 3.0
+    return asked * 60 or None
 
 
 def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:

@@ -29,7 +29,7 @@ from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
 from matchattention.training.step import Mode, TrainingStep
-from matchattention.training.validation import METRICS, Validator, full_precision
+from matchattention.training.validation import METRICS, Validator, untuned_convolutions
 
 CHECKPOINT_FILE = "model.safetensors"
 BEFORE_COOLDOWN = "before-cooldown"
@@ -162,7 +162,9 @@ class Trainer:
                 for first in range(0, self.preset.validation_pairs, 4)
             ]
         real = read_pairs(self.options.eval_pairs) if self.options.eval_pairs is not None else []
-        return Validator(self.model, rendered, real) if rendered or real else None
+        if not rendered and not real:
+            return None
+        return Validator(self.model, rendered, real, self.preset.mixed_precision and self.device.type == "cuda")
 
     def run(self) -> Counters:
         """Train until the limit or a signal, then validate, save and export; returns how far it came."""
@@ -299,7 +301,7 @@ class Trainer:
         self.feed.wait()
         began = time.monotonic()
         try:
-            with full_precision():
+            with untuned_convolutions():
                 self.latest_validation = self.validator.measure(self.updater.averaged())
         except Exception as error:  # a training must not end because measuring it failed
             self.log.warn(f"validation failed and is left out from now on: {error}")
