@@ -88,8 +88,9 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
         )
         n = 3
         parked = builder.frame(
-            vector(side * (half_road - 1.1) + dice.uniform(-0.3, 0.3, n), 0.0, dice.log_uniform(5.0, 45.0, n)),
+            vector(side * (half_road - 1.1) + dice.uniform(-0.3, 0.3, n), 0.0, dice.log_uniform(3.5, 45.0, n)),
             yaw_rotation(dice.normal(0.0, 0.06, n)),
+            dice.uniform(0.9, 1.3, n),
             moves=True,
         )
         road_users.car(builder, dice, parked, clutter.present(dice, n))

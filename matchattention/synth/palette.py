@@ -168,8 +168,16 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
         )
         _paint(table, slot, coat, coat * 0.95, coat)
     plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
+    bare = dice.chance(0.4 if config.patterns else 1.0, 3)
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
         table[:, slot, 6:9] = plaster[:, k]
+        # Bare walls, the hardest thing there is: nothing to match but the light on them.
+        blank = table[:, slot].clone()
+        for start in (9, 12):
+            blank[:, start : start + 3] = plaster[:, k] * 0.97
+        for name, value in (("pattern", 0.0), ("detail", 0.012), ("dirt", 0.02)):
+            blank[:, COLUMNS.index(name)] = value
+        table[:, slot] = torch.where(bare[:, k : k + 1], blank, table[:, slot])
         # A whole mirrored wall is a second scene; polished floors are common, and they mirror little.
         _set(
             table,

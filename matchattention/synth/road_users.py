@@ -13,55 +13,41 @@ from matchattention.synth.palette import any_material, any_paint
 
 
 def car(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
-    """Body, cabin of dark glass under a roof, four wheels, lights."""
+    """Body, cabin of dark glass (slanted, or upright as in vans) under a roof, four wheels, lights, bumpers."""
     n = frame.origin.shape[1]
     paint = torch.where(dice.chance(0.75, n), any_paint(dice, n), any_material(dice, n))
-    long, wide, high = dice.uniform(1.7, 2.5, n), dice.uniform(0.75, 1.0, n), dice.uniform(0.28, 0.5, n)
+    slanted = dice.chance(0.7, n)
+    long, wide, high = dice.uniform(1.7, 2.5, n), dice.uniform(0.75, 1.0, n), dice.uniform(0.26, 0.45, n)
     ground = 0.25
     builder.add("box", frame, vector(0.0, -ground - high, 0.0), vector(wide, high, long), material=paint, active=active)
-    cabin = dice.uniform(0.2, 0.45, n)
+    cabin = torch.where(slanted, dice.uniform(0.2, 0.35, n), dice.uniform(0.3, 0.7, n))
     y = -ground - 2.0 * high - cabin
-    length = long * dice.uniform(0.4, 0.8, n)
-    shift = long * dice.uniform(-0.2, 0.1, n)
-    builder.add(
-        "box", frame, vector(0.0, y, shift), vector(0.86 * wide, cabin, length), material=p.GLASS, active=active
-    )
-    builder.add(
-        "box",
-        frame,
-        vector(0.0, y - cabin - 0.03, shift),
-        vector(0.88 * wide, 0.04, length),
-        material=paint,
-        active=active,
-    )
-    for side in (-1.0, 1.0):
+    length = long * torch.where(slanted, dice.uniform(0.5, 0.75, n), dice.uniform(0.6, 0.95, n))
+    shift = (long - length) * dice.uniform(-0.3, 0.9, n)
+    taper = torch.where(slanted, dice.uniform(0.15, 0.4, n), 0.02)
+    # A four-sided prism holds the square inside its unit circle: its sides are at cos 45°.
+    half = vector(1.414 * 0.9 * wide, 1.414 * length, cabin)
+    builder.add("prism", frame, vector(0.0, y, shift), half, builder.upright, (4.0, taper), p.GLASS, active)
+    top = vector(0.92 * wide * (1.0 - taper), 0.03, 1.02 * length * (1.0 - taper))
+    builder.add("box", frame, vector(0.0, y - cabin - 0.02, shift), top, material=paint, active=active)
+    for end in (-1.0, 1.0):
+        lean = vector(wide * (1.0 - 0.04), 0.0, 0.0)
+        low = vector(0.0, y + cabin, shift + end * length * 0.98)
+        ridge = vector(0.0, y - cabin, shift + end * length * (1.0 - taper) * 0.98)
+        for side in (-0.92, 0.92):
+            builder.bar(frame, low + side * lean, ridge + side * lean * (1.0 - taper)[..., None], 0.035, paint, active)
+        bumper = vector(0.98 * wide, 0.1, 0.06)
         builder.add(
-            "box",
-            frame,
-            vector(side * 0.87 * wide, y, shift),
-            vector(0.02 + 0 * wide, cabin, 0.05),
-            material=paint,
-            active=active,
+            "box", frame, vector(0.0, -ground - 0.15, end * (long + 0.03)), bumper, material=p.METAL, active=active
         )
-        builder.add(
-            "box",
-            frame,
-            vector(side * 0.7 * wide, -ground - high, -long),
-            vector(0.14 + 0 * wide, 0.07, 0.02),
-            material=any_material(dice, n),
-            active=active,
-        )
-        for end in (-0.62, 0.62):
-            builder.add(
-                "frustum",
-                frame,
-                vector(side * 0.88 * wide, -0.31, end * long),
-                builder.point(0.31, 0.31, 0.12),
-                builder.on_wall,
-                (0.0,),
-                p.GLASS,
-                active,
-            )
+        lamps = any_material(dice, n)
+        for side in (-0.72, 0.72):
+            lamp = builder.point(0.14, 0.07, 0.02)
+            place = vector(side * wide, -ground - 1.3 * high, end * long)
+            builder.add("box", frame, place, lamp, material=lamps, active=active)
+            wheel = vector(side / 0.72 * 0.9 * wide, -0.31, 0.62 * end * long)
+            size = builder.point(0.31, 0.31, 0.12)
+            builder.add("frustum", frame, wheel, size, builder.on_wall, (0.0,), p.GLASS, active)
 
 
 def person(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
