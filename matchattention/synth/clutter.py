@@ -23,9 +23,10 @@ _MASKS = (
     cutouts.BRANCHES,
     cutouts.GRASS,
     cutouts.STAR,
+    cutouts.WHEEL,
     0,
 )
-_MASK_WEIGHTS = (0.6, 1.2, 1.0, 2.0, 0.8, 0.8, 1.0, 0.8, 1.2, 0.6, 0.5, 1.5)
+_MASK_WEIGHTS = (0.6, 1.2, 1.0, 2.0, 0.8, 0.8, 1.0, 0.8, 1.2, 0.6, 0.5, 0.7, 1.5)
 
 
 def present(dice: Dice, most: int, low: float = 0.0, high: float = 1.0, probability: float = 1.0) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matchattention.synth import shapes
 from matchattention.synth.tables import number
 
-SOLID, DISC, LATTICE, CHAIN, LEAVES, SLATS, FRAME, RAGGED, GLYPHS, BRANCHES, GRASS, STAR = (
+SOLID, DISC, LATTICE, CHAIN, LEAVES, SLATS, FRAME, RAGGED, GLYPHS, BRANCHES, GRASS, STAR, WHEEL = (
     int(number(mask))
     for mask in (
         shapes.SOLID,
@@ -20,5 +20,6 @@ SOLID, DISC, LATTICE, CHAIN, LEAVES, SLATS, FRAME, RAGGED, GLYPHS, BRANCHES, GRA
         shapes.BRANCHES,
         shapes.GRASS,
         shapes.STAR,
+        shapes.WHEEL,
     )
 )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from matchattention.synth import palette as p
 from matchattention.synth.builder import Builder, Frame, vector
-from matchattention.synth.cutouts import DISC
+from matchattention.synth.cutouts import DISC, WHEEL
 from matchattention.synth.dice import Dice
 from matchattention.synth.palette import any_material, any_paint
 
@@ -119,7 +119,7 @@ def pole(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
 
 
 def bicycle(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
-    """Two wheels and the bars between them."""
+    """Two wheels with spokes and the bars between them."""
     n = frame.origin.shape[1]
     paint = any_material(dice, n)
     for end in (-0.5, 0.5):
@@ -133,6 +133,9 @@ def bicycle(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
             p.METAL,
             active,
         )
+        spokes = (float(WHEEL), 1.0, 1.0, dice.uniform(0.02, 0.3, n))
+        hub, size = builder.point(0.0, -0.33, end), builder.point(0.31, 0.31, 1.0)
+        builder.add("card", frame, hub, size, builder.on_wall, spokes, p.METAL, active)
     ends = (
         (-0.5, -0.33, -0.15, -0.85),
         (0.5, -0.33, 0.38, -0.95),

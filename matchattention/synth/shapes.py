@@ -36,6 +36,7 @@ GLYPHS = tl.constexpr(8)
 BRANCHES = tl.constexpr(9)
 GRASS = tl.constexpr(10)
 STAR = tl.constexpr(11)
+WHEEL = tl.constexpr(12)
 
 
 @jit
@@ -126,7 +127,7 @@ def mask_keeps(mask, u, v, scale_u, scale_v, density):
     elif mask == BRANCHES:
         bend = x + 0.35 * sine(1.7 * y + 6.0 * density) + 0.12 * sine(5.3 * y)
         fork = x + 0.8 * y + 0.3 * sine(2.9 * y)
-        keep = keep & ((fraction(bend) < 0.22 * density) | (fraction(0.7 * fork) < 0.12 * density))
+        keep = keep & ((fraction(bend) < 0.05 + 0.2 * density) | (fraction(0.7 * fork) < 0.03 + 0.1 * density))
     elif mask == GRASS:
         column = as_int(tl.floor(x))
         lean = (hash_cell(column, seed, seed + 1) - 0.5) * 0.5
@@ -141,6 +142,18 @@ def mask_keeps(mask, u, v, scale_u, scale_v, density):
         lobes = 4.0 * c2 * c2 * c2 - 3.0 * c2
         limit = 0.62 + 0.33 * density * lobes
         keep = keep & (r2 < limit * limit)
+    elif mask == WHEEL:
+        # Sixteen spokes where sin of eight times the angle vanishes: the direction squared three times.
+        r2 = u * u + v * v + 1.0e-6
+        c = u * u - v * v
+        s = 2.0 * u * v
+        a = c * c - s * s
+        s = 2.0 * c * s
+        c = a * a - s * s
+        s = 2.0 * a * s
+        spoke = tl.abs(s) < (0.06 + 0.5 * density) * r2 * r2 * r2 * tl.sqrt(r2)
+        rim = (r2 > 0.8 - 0.2 * density) | (r2 < 0.015 + 0.03 * density)
+        keep = keep & (r2 <= 1.0) & (spoke | rim)
     return keep
 
 

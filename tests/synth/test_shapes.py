@@ -9,7 +9,7 @@ from matchattention.synth import cast_torch
 from matchattention.synth.builder import Builder, random_rotation
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.dice import Dice
-from matchattention.synth.shapes import object_normal, terrain_height
+from matchattention.synth.shapes import mask_keeps, object_normal, terrain_height
 from matchattention.synth.tables import KINDS, MISS, ray_tables
 
 CAPACITY = {kind: 4 for kind in KINDS}
@@ -265,3 +265,17 @@ def test_edges_are_closed():
     depth, hit = cast_torch.cast(tables, torch.tensor([[[20.0, 100.0, 80.0]]]), (161, 201), torch.zeros(1, 2))
     assert (hit >= 0).float().mean() > 0.9999
     assert depth.min() > 0.1
+
+
+@pytest.mark.parametrize("mask", range(13))
+def test_cutouts_cut_some_and_keep_some(mask):
+    v, u = torch.meshgrid(torch.linspace(-1.2, 1.2, 121), torch.linspace(-1.2, 1.2, 121), indexing="ij")
+    outside = (u.abs() > 1) | (v.abs() > 1)
+    shares = []
+    for density in (0.1, 0.5, 0.9):
+        kept = as_torch(mask_keeps)(mask, u, v, 6.0, 6.0, density)
+        assert not kept[outside].any()
+        shares.append(kept[~outside].float().mean().item())
+    assert min(shares) > 0.02
+    assert mask == 0 or max(shares) < 0.95
+    assert shares[0] <= shares[2] + 0.02 or mask == 11  # a star's arms grow longer and thinner
