@@ -84,24 +84,29 @@ def roll_rotation(angle: Tensor) -> Tensor:
     return torch.stack((c, s, o, -s, c, o, o, o, i), dim=-1).unflatten(-1, (3, 3))
 
 
+@cache
+def _from_quaternion(device: torch.device) -> Tensor:
+    """(16, 9): products of a unit quaternion's (w, x, y, z) to its rotation by rows."""
+    w, x, y, z = range(4)
+    entries = [
+        [(y, y, -2.0), (z, z, -2.0)], [(x, y, 2.0), (z, w, 2.0)], [(x, z, 2.0), (y, w, -2.0)],
+        [(x, y, 2.0), (z, w, -2.0)], [(x, x, -2.0), (z, z, -2.0)], [(y, z, 2.0), (x, w, 2.0)],
+        [(x, z, 2.0), (y, w, 2.0)], [(y, z, 2.0), (x, w, -2.0)], [(x, x, -2.0), (y, y, -2.0)],
+    ]  # fmt: skip
+    table = torch.zeros(4, 4, 9)
+    for entry, products in enumerate(entries):
+        for first, second, factor in products:
+            table[first, second, entry] = factor
+    return table.reshape(16, 9).to(device)
+
+
 def random_rotation(dice: Dice, *shape: int) -> Tensor:
     """(B, *shape, 3, 3) uniform over all orientations."""
     q = torch.stack([dice.normal(0.0, 1.0, *shape) for _ in range(4)], dim=-1)
-    w, x, y, z = (q / q.norm(dim=-1, keepdim=True)).unbind(-1)
-    return torch.stack(
-        (
-            1 - 2 * (y * y + z * z),
-            2 * (x * y + z * w),
-            2 * (x * z - y * w),
-            2 * (x * y - z * w),
-            1 - 2 * (x * x + z * z),
-            2 * (y * z + x * w),
-            2 * (x * z + y * w),
-            2 * (y * z - x * w),
-            1 - 2 * (x * x + y * y),
-        ),
-        dim=-1,
-    ).unflatten(-1, (3, 3))
+    products = (q[..., :, None] * q[..., None, :] / q.square().sum(-1)[..., None, None]).flatten(-2)
+    turned = (products @ _from_quaternion(q.device)).unflatten(-1, (3, 3))
+    turned.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return turned
 
 
 def towards(direction: Tensor) -> Tensor:
@@ -121,6 +126,8 @@ def vector(*components: float | Tensor) -> Tensor:
     """Stack scalars and tensors of one shape into (..., 3)."""
     like = next(c for c in components if isinstance(c, Tensor))
     tensors = [c if isinstance(c, Tensor) else _number(float(c), like.device) for c in components]
+    if all(t.shape == like.shape or t.dim() == 0 for t in tensors):
+        return torch.stack([t if t.shape == like.shape else t.expand(like.shape) for t in tensors], -1)
     return torch.stack(torch.broadcast_tensors(*tensors), -1)
 
 
@@ -158,6 +165,7 @@ class Builder:
         self._parts: dict[str, list[_Part]] = {kind: [] for kind in KINDS}
         self._bars: list[tuple[_Part, Tensor, Tensor]] = []
         self._constants: dict[float, Tensor] = {}
+        self._wide_constants: dict[tuple[float, int], Tensor] = {}
         self._numbers = torch.arange(4096, dtype=torch.float32, device=device)
         self._still = torch.zeros((), device=device)
         self._parts_noted = 0
@@ -169,6 +177,12 @@ class Builder:
         if value not in self._constants:
             self._constants[value] = torch.tensor(float(value), device=self.device)
         return self._constants[value]
+
+    def _wide_constant(self, value: float, n: int) -> Tensor:
+        """(B, n) of one number, made once."""
+        if (value, n) not in self._wide_constants:
+            self._wide_constants[value, n] = self.constant(value).expand(self.batch, n)
+        return self._wide_constants[value, n]
 
     def point(self, x: float, y: float, z: float) -> Tensor:
         """A constant vector."""
@@ -200,10 +214,10 @@ class Builder:
         n = frame.origin.shape[1]
         lead = (self.batch, n)
         columns = [
-            (s if isinstance(s, Tensor) else self.constant(s)).expand(lead)
+            s.expand(lead) if isinstance(s, Tensor) else self._wide_constant(s, n)
             for s in (*shape, *(0.0,) * (4 - len(shape)))
         ]
-        index = material if isinstance(material, Tensor) else self.constant(material)
+        index = material.expand(lead) if isinstance(material, Tensor) else self._wide_constant(material, n)
         number = self._numbers[self._parts_noted : self._parts_noted + n].expand(lead)
         self._parts_noted += n
         return _Part(
@@ -212,7 +226,7 @@ class Builder:
             half.expand(*lead, 3),
             (self.identity if axes is None else axes).expand(*lead, 3, 3),
             tuple(columns),
-            index.expand(lead),
+            index,
             number,
             (self._yes if active is None else active).expand(lead),
         )

@@ -75,20 +75,24 @@ class Dice:
             self._used = 0
         start = self._used
         self._used += elements
-        return self._pool[:, start : self._used].reshape(self.count, *shape)
+        strides, stride = [_PAGE], 1
+        for side in reversed(shape):
+            strides.insert(1, stride)
+            stride *= side
+        return self._pool.as_strided((self.count, *shape), strides, start)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(B, *shape) uniform in (low, high)."""
-        return low + (high - low) * self.unit(*shape)
+        return (self.unit(*shape) * (high - low)).add_(low)
 
     def log_uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(B, *shape) whose logarithm is uniform."""
-        return torch.exp(self.uniform(math.log(low), math.log(high), *shape))
+        return self.uniform(math.log(low), math.log(high), *shape).exp_()
 
     def normal(self, mean: float, deviation: float, *shape: int) -> Tensor:
         """(B, *shape) Gaussian, by Box and Muller."""
-        radius = torch.sqrt(-2.0 * torch.log(self.unit(*shape)))
-        return mean + deviation * radius * torch.cos(2.0 * math.pi * self.unit(*shape))
+        radius = self.unit(*shape).log().mul_(-2.0 * deviation * deviation).sqrt_()
+        return (self.unit(*shape) * (2.0 * math.pi)).cos_().mul_(radius).add_(mean)
 
     def chance(self, probability: float | Tensor, *shape: int) -> Tensor:
         """(B, *shape) bool, true with the given probability."""

@@ -91,6 +91,6 @@ def main() -> None:
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not end up among the answers
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(BrokenPipeError), torch.inference_mode():
         serve(sys.stdin.buffer, answers)
     os._exit(0)  # nothing to tidy up, and a closed pipe must not complain while Python ends
