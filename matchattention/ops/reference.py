@@ -131,7 +131,8 @@ def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple
     for y, x, share in corners:
         height = rows if placed.below is None else rows - 1
         part = grid[y : y + height, x : x + columns - 1]
-        soft = part.flatten(0, 1).softmax(0).view(part.shape) * share
+        above = (part - part.detach().amax((0, 1))).exp()
+        soft = above * (share / above.sum((0, 1)))
         margin = (x, 1 - x) if placed.below is None else (x, 1 - x, y, 1 - y)
         total = total + torch.nn.functional.pad(soft, (0,) * 8 + margin)
     return total.flatten(0, 1).movedim(0, -1).contiguous()
