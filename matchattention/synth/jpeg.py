@@ -87,7 +87,10 @@ def encode(images: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Whole numbers: luma (N, 1, 64, H/8, W/8) and chroma (N, 2, 64, H/16, W/16).
     """
-    luma_table, chroma_table = _tables(quality)
+    return _encode(images, *_tables(quality))
+
+
+def _encode(images: Tensor, luma_table: Tensor, chroma_table: Tensor) -> tuple[Tensor, Tensor]:
     planes = torch.matmul(_constants(images.device).from_rgb, images.flatten(2)).view_as(images)
     luma = _forward(planes[:, :1] - 128, luma_table)
     return luma, _forward(F.avg_pool2d(planes[:, 1:], 2), chroma_table)
@@ -95,7 +98,10 @@ def encode(images: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
 
 def decode(luma: Tensor, chroma: Tensor, quality: Tensor) -> Tensor:
     """Images (N, 3, H, W) in [0, 255] from what `encode` returned; not rounded to whole levels."""
-    luma_table, chroma_table = _tables(quality)
+    return _decode(luma, chroma, *_tables(quality))
+
+
+def _decode(luma: Tensor, chroma: Tensor, luma_table: Tensor, chroma_table: Tensor) -> Tensor:
     colours = _inverse(chroma, chroma_table)
     colours = F.interpolate(colours, scale_factor=2, mode="bilinear", align_corners=False)
     planes = torch.cat([_inverse(luma, luma_table) + 128, colours], dim=1)
@@ -114,4 +120,5 @@ def compress(images: Tensor, quality: Tensor) -> Tensor:
     """
     height, width = images.shape[-2:]
     padded = F.pad(images, (0, -width % 16, 0, -height % 16), mode="replicate")
-    return decode(*encode(padded, quality), quality)[..., :height, :width]
+    tables = _tables(quality)
+    return _decode(*_encode(padded, *tables), *tables)[..., :height, :width]

@@ -182,14 +182,13 @@ def _focus(images: Tensor, draws: _Draws) -> Tensor:
     # A crop away from the optical centre sees the radial shift of red and blue as nearly constant.
     side = torch.arange(1, -2, -1, device=images.device) * 0.5  # red +1/2, green 0, blue -1/2
     shift = strength["chromatic_shift"][:, None] * side  # (N, 3)
-    blur = strength["defocus"].clamp_max(2.5)[:, None].expand(count, 3).flatten()
-    streak = strength["streak"]
-
-    def taps(part: Tensor, direction: Tensor) -> Tensor:
-        lengths = (streak * part)[:, None].expand(count, 3).flatten()
-        return line_taps(blur, lengths, (shift * direction[:, None]).flatten())
-
-    return spread(images, taps(along_x, torch.cos(angle)), taps(1 - along_x, torch.sin(angle)))
+    # Both directions at once: small operations cost their launch, not their numbers.
+    part = torch.stack([along_x, 1 - along_x])  # (2, N)
+    direction = torch.stack([torch.cos(angle), torch.sin(angle)])
+    blur = strength["defocus"].clamp_max(2.5)[:, None].expand(2, count, 3)
+    lengths = (strength["streak"] * part)[..., None].expand(2, count, 3)
+    columns, rows = line_taps(blur.flatten(), lengths.flatten(), (shift * direction[..., None]).flatten()).chunk(2)
+    return spread(images, columns, rows)
 
 
 def _expose(images: Tensor, iso: Tensor, chance: _Chance) -> Tensor:

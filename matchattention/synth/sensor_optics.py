@@ -63,11 +63,19 @@ def spread(images: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     return planes.view_as(images)
 
 
+@lru_cache(maxsize=16)
 def _grid(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Pixel coordinates (rows, 1) and (1, columns) of the coarse cells' centres."""
     y = (torch.arange(-(-height // COARSE), device=device) + 0.5) * COARSE
     x = (torch.arange(-(-width // COARSE), device=device) + 0.5) * COARSE
     return y[:, None], x[None]
+
+
+@lru_cache(maxsize=16)
+def _squared_radius(height: int, width: int, device: torch.device) -> Tensor:
+    """(h, w) of the coarse cells: 0 at the centre, 1 in the corners."""
+    y, x = _grid(height, width, device)
+    return ((2 * x - width) ** 2 + (2 * y - height) ** 2) / (width**2 + height**2)
 
 
 def smooth_gain(vignetting: Tensor, light: Tensor, knots: Tensor, height: int, width: int) -> Tensor:
@@ -81,8 +89,7 @@ def smooth_gain(vignetting: Tensor, light: Tensor, knots: Tensor, height: int, w
     Returns:
         (N, h, w) on the coarse grid.
     """
-    y, x = _grid(height, width, vignetting.device)
-    radius = ((2 * x - width) ** 2 + (2 * y - height) ** 2) / (width**2 + height**2)  # 0 centre … 1 corner
+    radius = _squared_radius(height, width, vignetting.device)
     field = F.interpolate(knots[:, None], size=radius.shape, mode="bicubic", align_corners=True)[:, 0]
     return (1 - vignetting.clamp(0, 0.95)[:, None, None] * radius) * torch.exp(light[:, None, None] * field)
 
