@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from matchattention.synth import shapes
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.tables import MISS, SOLIDS, RayTables
+from matchattention.synth.threads import for_each
 
 _INTERSECT = tuple(
     as_torch(f)
@@ -87,24 +89,23 @@ def cast(
         for counts in tables.counts.tolist()
     ]
     rows = tables.rays.tolist()
-    for b in range(batch):
-        for v in range(views):
-            focal, cx, cy = lenses[b][v]
-            for top in range(0, height, TILE_HEIGHT):
-                for left in range(0, width, TILE_WIDTH):
-                    tile = (slice(None), slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH))
-                    shape = depth[b, v][tile].shape
-                    x = torch.arange(left, left + shape[2], dtype=torch.float32, device=device) + offsets[:, :1, None]
-                    y = (
-                        torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None]
-                        + offsets[:, 1:, None]
-                    )
-                    if shift is not None:
-                        x = x + shift[b, v, 0][tile[1:]]
-                        y = y + shift[b, v, 1][tile[1:]]
-                    dx = ((x - cx) / focal).expand(shape)
-                    dy = ((y - cy) / focal).expand(shape)
-                    depth[b, v][tile], hit[b, v][tile] = _tile(solids[b], rows[b][v], bounds[b][v], dx, dy)
+
+    def work(piece: tuple[int, int, int, int]) -> None:
+        b, v, top, left = piece
+        focal, cx, cy = lenses[b][v]
+        tile = (slice(None), slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH))
+        shape = depth[b, v][tile].shape
+        x = torch.arange(left, left + shape[2], dtype=torch.float32, device=device) + offsets[:, :1, None]
+        y = torch.arange(top, top + shape[1], dtype=torch.float32, device=device)[:, None] + offsets[:, 1:, None]
+        if shift is not None:
+            x = x + shift[b, v, 0][tile[1:]]
+            y = y + shift[b, v, 1][tile[1:]]
+        dx = ((x - cx) / focal).expand(shape)
+        dy = ((y - cy) / focal).expand(shape)
+        depth[b, v][tile], hit[b, v][tile] = _tile(solids[b], rows[b][v], bounds[b][v], dx, dy)
+
+    tiles = itertools.product(range(batch), range(views), range(0, height, TILE_HEIGHT), range(0, width, TILE_WIDTH))
+    for_each(tiles, work)
     return depth, hit
 
 

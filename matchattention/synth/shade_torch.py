@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,7 @@ from matchattention.synth.cast_torch import cast_anywhere
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.materials import COLUMNS
 from matchattention.synth.tables import KINDS, MISS, RayTables, ShadeTables
+from matchattention.synth.threads import for_each
 
 _shade = as_torch(shading.shade)
 _through_pane = as_torch(shading.through_pane)
@@ -36,22 +38,23 @@ def shade(
         (B, V, 3, H, W) linear light.
     """
     batch, views, samples, height, width = depth.shape
-    image = torch.empty((batch, views, 3, height, width), device=depth.device)
+    image = torch.zeros((batch, views, 3, height * width), device=depth.device)
     x_pixel = torch.arange(width, dtype=torch.float32, device=depth.device).expand(height, width).reshape(-1)
     y_pixel = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None].expand(height, width).reshape(-1)
-    for b in range(batch):
-        for v in range(views):
-            focal, cx, cy = cameras[b, v].tolist()
-            total = torch.zeros((3, height * width), device=depth.device)
-            for s in range(samples):
-                dx = (x_pixel + offsets[s, 0] - cx) / focal
-                dy = (y_pixel + offsets[s, 1] - cy) / focal
-                t, which = depth[b, v, s].reshape(-1), hit[b, v, s].reshape(-1)
-                for first in range(0, height * width, RUN):
-                    run = slice(first, first + RUN)
-                    total[:, run] += _one_sample(tables, solids, b, v, focal, dx[run], dy[run], t[run], which[run])
-            image[b, v] = (total / samples).reshape(3, height, width)
-    return image
+    lenses = cameras.tolist()
+
+    def work(piece: tuple[int, int, int]) -> None:
+        b, v, first = piece
+        run = slice(first, first + RUN)
+        focal, cx, cy = lenses[b][v]
+        for s in range(samples):
+            dx = (x_pixel[run] + offsets[s, 0] - cx) / focal
+            dy = (y_pixel[run] + offsets[s, 1] - cy) / focal
+            t, which = depth[b, v, s].reshape(-1)[run], hit[b, v, s].reshape(-1)[run]
+            image[b, v, :, run] += _one_sample(tables, solids, b, v, focal, dx, dy, t, which) / samples
+
+    for_each(itertools.product(range(batch), range(views), range(0, height * width, RUN)), work)
+    return image.reshape(batch, views, 3, height, width)
 
 
 def _one_sample(

@@ -296,7 +296,7 @@ def hit_terrain(ox, oy, oz, dx, dy, dz, rough, seed):
     start = tl.maximum(tl.maximum(-ox * ix - tl.abs(ix), -oy * iy - tl.abs(iy)), -oz * iz - tl.abs(iz))
     end = tl.minimum(tl.minimum(-ox * ix + tl.abs(ix), -oy * iy + tl.abs(iy)), -oz * iz + tl.abs(iz))
     start = tl.maximum(start, NEAR)
-    step = (end - start) / 40.0
+    step = (end - start) / 28.0
     inside = start < end
     low = start
     found = start > end
@@ -304,7 +304,7 @@ def hit_terrain(ox, oy, oz, dx, dy, dz, rough, seed):
     low_f = above
     high_f = above
     t = start
-    for _ in range(40):
+    for _ in range(28):
         t = t + step
         f = oz + t * dz - terrain_height(ox + t * dx, oy + t * dy, rough, seed)
         crossed = (f < 0.0) & (found == 0) & (above > 0.0)
