@@ -103,5 +103,9 @@ PRESETS: dict[str, SceneConfig] = {
     "forest": SceneConfig(layouts={"forest": 1.0}),
     "flying": SceneConfig(layouts={"flying": 1.0}),
 }
+# Less of what is hard, for the first steps of a training.
+PRESETS["gentle"] = replace(
+    PRESETS["mixed"], disparity=(0.025, 0.25), floating=0.25, floating_count=20, mirrors=0.01, panes=0.0, plain=0.15
+)
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow")
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)

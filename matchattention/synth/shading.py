@@ -163,7 +163,9 @@ def shade(
     hx = at(surface, 0)
     hy = at(surface, 1)
     hz = at(surface, 2)
-    footprint = travelled / focal / tl.maximum(tl.sqrt(facing), 0.25)
+    # Between the two axes of the pixel's ellipse on the surface, nearer the short one where it is slanted: rows of
+    # both views sample a road at the same places, so what aliases along it aliases alike.
+    footprint = travelled / focal / tl.maximum(tl.sqrt(facing), 0.4)
     red, green, blue, grain = albedo(
         material,
         x * hx,
