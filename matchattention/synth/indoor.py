@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -208,11 +209,11 @@ def tabletop(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int,
 
 
 def _solids_on_ground(
-    builder: Builder, dice: Dice, config: SceneConfig, spots: object, n: int, low: float, high: float
+    builder: Builder, dice: Dice, config: SceneConfig, spots: Callable[[int], Frame], n: int, low: float, high: float
 ) -> None:
     """Boxes, balls, cylinders, cones and rings that touch the ground."""
     third = n // 3
-    frame = spots(third)  # type: ignore[operator]
+    frame = spots(third)
     half = torch.stack([dice.log_uniform(low, high, third) for _ in range(3)], -1)
     active = clutter.present(dice, third, 0.2, 1.0)
     builder.add(
@@ -220,7 +221,7 @@ def _solids_on_ground(
     )
     if not config.curved:
         return
-    frame = spots(third)  # type: ignore[operator]
+    frame = spots(third)
     half = torch.stack([dice.log_uniform(low, 0.7 * high, third) for _ in range(3)], -1)
     builder.add(
         "ellipsoid",
@@ -230,7 +231,7 @@ def _solids_on_ground(
         material=p.any_material(dice, third),
         active=active,
     )
-    frame = spots(third)  # type: ignore[operator]
+    frame = spots(third)
     radius, tall = dice.log_uniform(0.5 * low, 0.6 * high, third), dice.log_uniform(low, 1.5 * high, third)
     taper = torch.where(dice.chance(0.5, third), 0.0, dice.unit(third))
     builder.add(
@@ -243,7 +244,7 @@ def _solids_on_ground(
         p.any_material(dice, third),
         active,
     )
-    frame = spots(2)  # type: ignore[operator]
+    frame = spots(2)
     ring, tube = dice.log_uniform(low, high, 2), dice.uniform(0.1, 0.4, 2)
     builder.add(
         "torus",
@@ -255,7 +256,7 @@ def _solids_on_ground(
         p.any_material(dice, 2),
         clutter.present(dice, 2),
     )
-    frame = spots(4)  # type: ignore[operator]
+    frame = spots(4)
     radius, tall = dice.log_uniform(low, high, 4), dice.log_uniform(low, 1.2 * high, 4)
     builder.add(
         "prism",

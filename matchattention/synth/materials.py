@@ -53,17 +53,36 @@ COLUMNS = (
     "tint",
 )
 
-MARBLE = tl.constexpr(1)
-STRIPES = tl.constexpr(2)
-CHECKERS = tl.constexpr(3)
-BRICKS = tl.constexpr(4)
-CAMOUFLAGE = tl.constexpr(5)
-TEXT = tl.constexpr(6)
-PHOTO = tl.constexpr(7)
-SPECKLE = tl.constexpr(8)
-WINDOWS = tl.constexpr(9)
-WOOD = tl.constexpr(10)
-PLAID = tl.constexpr(11)
+PATTERN = tl.constexpr(COLUMNS.index("pattern"))
+FREQUENCY = tl.constexpr(COLUMNS.index("frequency"))
+GAIN = tl.constexpr(COLUMNS.index("gain"))
+AMOUNT = tl.constexpr(COLUMNS.index("amount"))
+ASPECT = tl.constexpr(COLUMNS.index("aspect"))
+SEED = tl.constexpr(COLUMNS.index("seed"))
+FIRST = tl.constexpr(COLUMNS.index("red0"))
+SECOND = tl.constexpr(COLUMNS.index("red1"))
+THIRD = tl.constexpr(COLUMNS.index("red2"))
+DETAIL = tl.constexpr(COLUMNS.index("detail"))
+DIRT = tl.constexpr(COLUMNS.index("dirt"))
+SPECULAR = tl.constexpr(COLUMNS.index("specular"))
+EXPONENT = tl.constexpr(COLUMNS.index("exponent"))
+MIRROR = tl.constexpr(COLUMNS.index("mirror"))
+EMISSION = tl.constexpr(COLUMNS.index("emission"))
+ENVIRONMENT = tl.constexpr(COLUMNS.index("environment"))
+IMAGE = tl.constexpr(COLUMNS.index("photo"))
+TINT = tl.constexpr(COLUMNS.index("tint"))
+
+MARBLE = tl.constexpr(PATTERNS.index("marble"))
+STRIPES = tl.constexpr(PATTERNS.index("stripes"))
+CHECKERS = tl.constexpr(PATTERNS.index("checkers"))
+BRICKS = tl.constexpr(PATTERNS.index("bricks"))
+CAMOUFLAGE = tl.constexpr(PATTERNS.index("camouflage"))
+TEXT = tl.constexpr(PATTERNS.index("text"))
+PHOTO = tl.constexpr(PATTERNS.index("photo"))
+SPECKLE = tl.constexpr(PATTERNS.index("speckle"))
+WINDOWS = tl.constexpr(PATTERNS.index("windows"))
+WOOD = tl.constexpr(PATTERNS.index("wood"))
+PLAID = tl.constexpr(PATTERNS.index("plaid"))
 
 
 @jit
@@ -235,35 +254,36 @@ def albedo(
     Returns:
         Linear red, green, blue; brightness factor of the grain.
     """
-    pattern = as_int(at(material, 0))
-    frequency = at(material, 1)
+    pattern = as_int(at(material, PATTERN))
+    frequency = at(material, FREQUENCY)
     x = x * frequency
     y = y * frequency
     z = z * frequency
     footprint = footprint * frequency
-    shift = fraction(seed * 0.137) * 31.0
+    shift = fraction(seed * 0.137 + at(material, SEED)) * 31.0
     # Wood and brushed surfaces are noise stretched along one axis.
     squeeze = tl.where(pattern == WOOD, 7.0, 1.0)
     coarse, fine = fractal(
-        x + shift, y * squeeze + 0.7 * shift, z * squeeze - shift, footprint * squeeze, at(material, 2)
+        x + shift, y * squeeze + 0.7 * shift, z * squeeze - shift, footprint * squeeze, at(material, GAIN)
     )
     u, v = flat_coordinates(x, y, z, nx, ny, nz)
-    second, third = weights(
-        pattern, x, y, z, u + 0.37 * shift, v + 0.61 * shift, coarse, footprint, at(material, 3), at(material, 4), seed
-    )
-    grain = 1.0 + at(material, 15) * fine + at(material, 16) * coarse
+    u = u + 0.37 * shift
+    v = v + 0.61 * shift
+    amount = at(material, AMOUNT)
+    second, third = weights(pattern, x, y, z, u, v, coarse, footprint, amount, at(material, ASPECT), seed)
+    grain = 1.0 + at(material, DETAIL) * fine + at(material, DIRT) * coarse
     grain = tl.maximum(grain, 0.05)
-    red = at(material, 6) + second * (at(material, 9) - at(material, 6))
-    green = at(material, 7) + second * (at(material, 10) - at(material, 7))
-    blue = at(material, 8) + second * (at(material, 11) - at(material, 8))
-    red = red + third * (at(material, 12) - red)
-    green = green + third * (at(material, 13) - green)
-    blue = blue + third * (at(material, 14) - blue)
+    red = at(material, FIRST) + second * (at(material, SECOND) - at(material, FIRST))
+    green = at(material, FIRST + 1) + second * (at(material, SECOND + 1) - at(material, FIRST + 1))
+    blue = at(material, FIRST + 2) + second * (at(material, SECOND + 2) - at(material, FIRST + 2))
+    red = red + third * (at(material, THIRD) - red)
+    green = green + third * (at(material, THIRD + 1) - green)
+    blue = blue + third * (at(material, THIRD + 2) - blue)
     is_photo = pattern == PHOTO
     if any_lane(is_photo):
-        layer = tl.where(is_photo, as_int(at(material, 22)), 0)
-        r, g, b = photo_colour(photos, starts, layer, u + 0.37 * shift, v + 0.61 * shift, footprint, PHOTO_SIZE, LEVELS)
-        tint = at(material, 23)
+        layer = tl.where(is_photo, as_int(at(material, IMAGE)), 0)
+        r, g, b = photo_colour(photos, starts, layer, u, v, footprint, PHOTO_SIZE, LEVELS)
+        tint = at(material, TINT)
         red = tl.where(is_photo, r * (1.0 - tint + tint * 3.0 * red), red)
         green = tl.where(is_photo, g * (1.0 - tint + tint * 3.0 * green), green)
         blue = tl.where(is_photo, b * (1.0 - tint + tint * 3.0 * blue), blue)

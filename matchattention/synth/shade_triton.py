@@ -7,6 +7,7 @@ from torch import Tensor
 
 from matchattention.synth.cast_triton import nearest
 from matchattention.synth.dialect import any_lane, jit, tl
+from matchattention.synth.materials import MIRROR
 from matchattention.synth.shading import shade as shade_lanes
 from matchattention.synth.shading import through_pane
 from matchattention.synth.tables import RayTables, ShadeTables
@@ -116,7 +117,7 @@ def shade_kernel(
                 PHOTO_SIZE,
                 LEVELS,
             )
-            mirror = tl.where(missed, 0.0, tl.load(material + slot * columns + 19))
+            mirror = tl.where(missed, 0.0, tl.load(material + slot * columns + MIRROR))
             mirror = tl.where(bounce > 0, 0.0, mirror)
             direct = weight * (1.0 - mirror)
             sum_r += direct * r

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matchattention.synth.dialect import any_lane, as_int, at, jit, tl
-from matchattention.synth.materials import albedo
+from matchattention.synth.materials import EMISSION, ENVIRONMENT, EXPONENT, FIRST, SPECULAR, albedo
 from matchattention.synth.noise import fractal
 from matchattention.synth.shapes import CARD, hit_sheet, object_normal
 
@@ -50,16 +50,42 @@ AMBIENCE = (
     "shadow_bias",
     *(f"shadow_{row}{column}" for row in "xyz" for column in "xyzw"),
 )
-COLUMN_SHADOW = tl.constexpr(40)  # first of the twelve numbers that map camera space to the key light's camera
+KEY = tl.constexpr(AMBIENCE.index("key_x"))
+KEY_COLOUR = tl.constexpr(AMBIENCE.index("key_red"))
+FILL = tl.constexpr(AMBIENCE.index("fill_x"))
+FILL_COLOUR = tl.constexpr(AMBIENCE.index("fill_red"))
+ABOVE = tl.constexpr(AMBIENCE.index("above_red"))
+BELOW = tl.constexpr(AMBIENCE.index("below_red"))
+UP = tl.constexpr(AMBIENCE.index("up_x"))
+EYE_HEIGHT = tl.constexpr(AMBIENCE.index("eye_height"))
+HAZE = tl.constexpr(AMBIENCE.index("haze_red"))
+HAZE_DENSITY = tl.constexpr(AMBIENCE.index("haze_density"))
+HORIZON = tl.constexpr(AMBIENCE.index("horizon_red"))
+ZENITH = tl.constexpr(AMBIENCE.index("zenith_red"))
+CLOUDS = tl.constexpr(AMBIENCE.index("clouds"))
+SKY_SEED = tl.constexpr(AMBIENCE.index("sky_seed"))
+CONTACT = tl.constexpr(AMBIENCE.index("contact"))
+CONTACT_LENGTH = tl.constexpr(AMBIENCE.index("contact_length"))
+KEY_REACH = tl.constexpr(AMBIENCE.index("key_reach"))
+SHADOW = tl.constexpr(AMBIENCE.index("shadow"))
+SHADOW_FOCAL = tl.constexpr(AMBIENCE.index("shadow_focal"))
+SHADOW_BIAS = tl.constexpr(AMBIENCE.index("shadow_bias"))
+TO_LIGHT = tl.constexpr(AMBIENCE.index("shadow_xx"))  # first of twelve that map camera space to the light's camera
+
+
+@jit
+def affine(row, first, x, y, z):
+    """One row of a 3x4 matrix, from column `first` of a table on, times a point."""
+    return at(row, first) * x + at(row, first + 1) * y + at(row, first + 2) * z + at(row, first + 3)
 
 
 @jit
 def lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE: tl.constexpr):
     """Share of the key light that reaches points in camera space: four taps of the light's depth map."""
-    lx = at(ambience, 40) * px + at(ambience, 41) * py + at(ambience, 42) * pz + at(ambience, 43)
-    ly = at(ambience, 44) * px + at(ambience, 45) * py + at(ambience, 46) * pz + at(ambience, 47)
-    lz = at(ambience, 48) * px + at(ambience, 49) * py + at(ambience, 50) * pz + at(ambience, 51)
-    focal = at(ambience, 38)
+    lx = affine(ambience, TO_LIGHT, px, py, pz)
+    ly = affine(ambience, TO_LIGHT + 4, px, py, pz)
+    lz = affine(ambience, TO_LIGHT + 8, px, py, pz)
+    focal = at(ambience, SHADOW_FOCAL)
     centre = 0.5 * (SHADOW_SIZE - 1)
     depth = tl.maximum(lz, 1.0e-3)
     u = focal * lx / depth + centre
@@ -72,7 +98,7 @@ def lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE: tl.constexpr):
     u = u - u0
     v = v - v0
     place = as_int(v0) * SHADOW_SIZE + as_int(u0)
-    limit = lz - at(ambience, 39)
+    limit = lz - at(ambience, SHADOW_BIAS)
     a = tl.where(at(shadow_map, place) > limit, 1.0, 0.0)
     b = tl.where(at(shadow_map, place + 1) > limit, 1.0, 0.0)
     c = tl.where(at(shadow_map, place + SHADOW_SIZE) > limit, 1.0, 0.0)
@@ -80,22 +106,22 @@ def lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE: tl.constexpr):
     a = a + u * (b - a)
     c = c + u * (d - c)
     lit = a + v * (c - a)
-    return 1.0 - at(ambience, 37) * tl.where(known, 1.0 - lit, 0.0)
+    return 1.0 - at(ambience, SHADOW) * tl.where(known, 1.0 - lit, 0.0)
 
 
 @jit
 def sky(ambience, dx, dy, dz):
     """Colour of the sky in a (normalised) direction: a gradient and clouds."""
-    climb = at(ambience, 18) * dx + at(ambience, 19) * dy + at(ambience, 20) * dz
+    climb = at(ambience, UP) * dx + at(ambience, UP + 1) * dy + at(ambience, UP + 2) * dz
     share = tl.sqrt(tl.maximum(climb, 0.0))
     flat = 1.0 / (tl.maximum(climb, 0.0) + 0.12)
-    coarse, fine = fractal(2.0 * dx * flat + at(ambience, 33), 2.0 * dy, 2.0 * dz * flat, 0.02 * flat, 0.5)
-    cloud = tl.minimum(tl.maximum(1.4 * (coarse + 0.4 * fine) + 2.0 * at(ambience, 32) - 1.0, 0.0), 1.0)
-    cloud = cloud * tl.minimum(at(ambience, 32) * 4.0, 1.0)
-    red = at(ambience, 26) + share * (at(ambience, 29) - at(ambience, 26))
-    green = at(ambience, 27) + share * (at(ambience, 30) - at(ambience, 27))
-    blue = at(ambience, 28) + share * (at(ambience, 31) - at(ambience, 28))
-    white = at(ambience, 26) * 1.15
+    coarse, fine = fractal(2.0 * dx * flat + at(ambience, SKY_SEED), 2.0 * dy, 2.0 * dz * flat, 0.02 * flat, 0.5)
+    cloud = tl.minimum(tl.maximum(1.4 * (coarse + 0.4 * fine) + 2.0 * at(ambience, CLOUDS) - 1.0, 0.0), 1.0)
+    cloud = cloud * tl.minimum(at(ambience, CLOUDS) * 4.0, 1.0)
+    red = at(ambience, HORIZON) + share * (at(ambience, ZENITH) - at(ambience, HORIZON))
+    green = at(ambience, HORIZON + 1) + share * (at(ambience, ZENITH + 1) - at(ambience, HORIZON + 1))
+    blue = at(ambience, HORIZON + 2) + share * (at(ambience, ZENITH + 2) - at(ambience, HORIZON + 2))
+    white = at(ambience, HORIZON) * 1.15
     return red + cloud * (white - red), green + cloud * (white - green), blue + cloud * (white - blue)
 
 
@@ -182,41 +208,41 @@ def shade(
         LEVELS,
     )
 
-    up_x = at(ambience, 18)
-    up_y = at(ambience, 19)
-    up_z = at(ambience, 20)
+    up_x = at(ambience, UP)
+    up_y = at(ambience, UP + 1)
+    up_z = at(ambience, UP + 2)
     upward = 0.5 + 0.5 * (nx * up_x + ny * up_y + nz * up_z)
-    above_ground = tl.maximum(at(ambience, 21) + px * up_x + py * up_y + pz * up_z, 0.0)
+    above_ground = tl.maximum(at(ambience, EYE_HEIGHT) + px * up_x + py * up_y + pz * up_z, 0.0)
     # Ambient occlusion where things stand: dimmer close to the ground, most where they face down.
-    contact = 1.0 - at(ambience, 34) * (1.0 - 0.6 * upward) * tl.exp(-above_ground / at(ambience, 35))
-    light_r = (at(ambience, 15) + upward * (at(ambience, 12) - at(ambience, 15))) * contact
-    light_g = (at(ambience, 16) + upward * (at(ambience, 13) - at(ambience, 16))) * contact
-    light_b = (at(ambience, 17) + upward * (at(ambience, 14) - at(ambience, 17))) * contact
+    contact = 1.0 - at(ambience, CONTACT) * (1.0 - 0.6 * upward) * tl.exp(-above_ground / at(ambience, CONTACT_LENGTH))
+    light_r = (at(ambience, BELOW) + upward * (at(ambience, ABOVE) - at(ambience, BELOW))) * contact
+    light_g = (at(ambience, BELOW + 1) + upward * (at(ambience, ABOVE + 1) - at(ambience, BELOW + 1))) * contact
+    light_b = (at(ambience, BELOW + 2) + upward * (at(ambience, ABOVE + 2) - at(ambience, BELOW + 2))) * contact
 
-    kx = at(ambience, 0) - px
-    ky = at(ambience, 1) - py
-    kz = at(ambience, 2) - pz
+    kx = at(ambience, KEY) - px
+    ky = at(ambience, KEY + 1) - py
+    kz = at(ambience, KEY + 2) - pz
     distance2 = kx * kx + ky * ky + kz * kz + 1.0e-6
     inverse = 1.0 / tl.sqrt(distance2)
     kx = kx * inverse
     ky = ky * inverse
     kz = kz * inverse
-    reach = at(ambience, 36)
+    reach = at(ambience, KEY_REACH)
     strength = reach * reach / (distance2 + 0.1 * reach * reach)
     strength = strength * lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE)
     lambert = tl.maximum(nx * kx + ny * ky + nz * kz, 0.0) * strength
-    light_r = light_r + lambert * at(ambience, 3)
-    light_g = light_g + lambert * at(ambience, 4)
-    light_b = light_b + lambert * at(ambience, 5)
+    light_r = light_r + lambert * at(ambience, KEY_COLOUR)
+    light_g = light_g + lambert * at(ambience, KEY_COLOUR + 1)
+    light_b = light_b + lambert * at(ambience, KEY_COLOUR + 2)
 
-    fx = at(ambience, 6) - px
-    fy = at(ambience, 7) - py
-    fz = at(ambience, 8) - pz
+    fx = at(ambience, FILL) - px
+    fy = at(ambience, FILL + 1) - py
+    fz = at(ambience, FILL + 2) - pz
     inverse = 1.0 / tl.sqrt(fx * fx + fy * fy + fz * fz + 1.0e-6)
     fill = tl.maximum((nx * fx + ny * fy + nz * fz) * inverse, 0.0)
-    light_r = light_r + fill * at(ambience, 9)
-    light_g = light_g + fill * at(ambience, 10)
-    light_b = light_b + fill * at(ambience, 11)
+    light_r = light_r + fill * at(ambience, FILL_COLOUR)
+    light_g = light_g + fill * at(ambience, FILL_COLOUR + 1)
+    light_b = light_b + fill * at(ambience, FILL_COLOUR + 2)
 
     # Blinn-Phong, normalised so that a tighter lobe is brighter.
     bx = kx - vx
@@ -224,27 +250,27 @@ def shade(
     bz = kz - vz
     inverse = 1.0 / tl.sqrt(bx * bx + by * by + bz * bz + 1.0e-12)
     half = tl.maximum((nx * bx + ny * by + nz * bz) * inverse, 1.0e-4)
-    exponent = tl.exp2(at(material, 18))
-    gloss = at(material, 17) * grain * strength * (exponent + 8.0) * 0.02 * tl.exp2(exponent * tl.log2(half))
+    exponent = tl.exp2(at(material, EXPONENT))
+    gloss = at(material, SPECULAR) * grain * strength * (exponent + 8.0) * 0.02 * tl.exp2(exponent * tl.log2(half))
     gloss = tl.where(lambert > 0.0, gloss, 0.0)
     # Schlick's Fresnel term times a smooth environment: polished things reflect the room or the sky.
     graze = 1.0 - facing
-    fresnel = at(material, 21) * (0.08 + 0.92 * graze * graze * graze * graze * graze)
+    fresnel = at(material, ENVIRONMENT) * (0.08 + 0.92 * graze * graze * graze * graze * graze)
     two = -2.0 * (vx * nx + vy * ny + vz * nz)
     mirrored_up = 0.5 + 0.5 * ((vx + two * nx) * up_x + (vy + two * ny) * up_y + (vz + two * nz) * up_z)
     horizon = tl.minimum(tl.maximum(6.0 * (mirrored_up - 0.5) + 0.5, 0.0), 1.0)
-    around_r = at(ambience, 15) + horizon * (1.5 * at(ambience, 12) - at(ambience, 15))
-    around_g = at(ambience, 16) + horizon * (1.5 * at(ambience, 13) - at(ambience, 16))
-    around_b = at(ambience, 17) + horizon * (1.5 * at(ambience, 14) - at(ambience, 17))
-    glow = at(material, 20)
-    red = red * (light_r + glow) * (1.0 - fresnel) + gloss * at(ambience, 3) + fresnel * around_r
-    green = green * (light_g + glow) * (1.0 - fresnel) + gloss * at(ambience, 4) + fresnel * around_g
-    blue = blue * (light_b + glow) * (1.0 - fresnel) + gloss * at(ambience, 5) + fresnel * around_b
+    around_r = at(ambience, BELOW) + horizon * (1.5 * at(ambience, ABOVE) - at(ambience, BELOW))
+    around_g = at(ambience, BELOW + 1) + horizon * (1.5 * at(ambience, ABOVE + 1) - at(ambience, BELOW + 1))
+    around_b = at(ambience, BELOW + 2) + horizon * (1.5 * at(ambience, ABOVE + 2) - at(ambience, BELOW + 2))
+    glow = at(material, EMISSION)
+    red = red * (light_r + glow) * (1.0 - fresnel) + gloss * at(ambience, KEY_COLOUR) + fresnel * around_r
+    green = green * (light_g + glow) * (1.0 - fresnel) + gloss * at(ambience, KEY_COLOUR + 1) + fresnel * around_g
+    blue = blue * (light_b + glow) * (1.0 - fresnel) + gloss * at(ambience, KEY_COLOUR + 2) + fresnel * around_b
 
-    clear = tl.exp(-travelled * at(ambience, 25))
-    red = at(ambience, 22) + clear * (red - at(ambience, 22))
-    green = at(ambience, 23) + clear * (green - at(ambience, 23))
-    blue = at(ambience, 24) + clear * (blue - at(ambience, 24))
+    clear = tl.exp(-travelled * at(ambience, HAZE_DENSITY))
+    red = at(ambience, HAZE) + clear * (red - at(ambience, HAZE))
+    green = at(ambience, HAZE + 1) + clear * (green - at(ambience, HAZE + 1))
+    blue = at(ambience, HAZE + 2) + clear * (blue - at(ambience, HAZE + 2))
     if any_lane(missed):
         sky_r, sky_g, sky_b = sky(ambience, vx, vy, vz)
         red = tl.where(missed, sky_r, red)
@@ -286,7 +312,7 @@ def through_pane(pane, material, ambience, red, green, blue, t, dx, dy):
     fold = -2.0 * facing * inverse
     sky_r, sky_g, sky_b = sky(ambience, vx + fold * nx, vy + fold * ny, vz + fold * nz)
     keep = 0.97 - mirror
-    red = tl.where(covered, red * keep * at(material, 6) + mirror * sky_r, red)
-    green = tl.where(covered, green * keep * at(material, 7) + mirror * sky_g, green)
-    blue = tl.where(covered, blue * keep * at(material, 8) + mirror * sky_b, blue)
+    red = tl.where(covered, red * keep * at(material, FIRST) + mirror * sky_r, red)
+    green = tl.where(covered, green * keep * at(material, FIRST + 1) + mirror * sky_g, green)
+    blue = tl.where(covered, blue * keep * at(material, FIRST + 2) + mirror * sky_b, blue)
     return red, green, blue
