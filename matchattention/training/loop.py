@@ -164,7 +164,9 @@ class Trainer:
         real = read_pairs(self.options.eval_pairs) if self.options.eval_pairs is not None else []
         if not rendered and not real:
             return None
-        return Validator(self.model, rendered, real, self.preset.mixed_precision and self.device.type == "cuda")
+        mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
+        first = self.preset.stages[0]
+        return Validator(self.model, rendered, real, mixed_precision, (first.height, first.width))
 
     def run(self) -> Counters:
         """Train until the limit or a signal, then validate, save and export; returns how far it came."""

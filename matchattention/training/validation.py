@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from matchattention.training.batch import Batch
 from matchattention.training.eval_pairs import RealPair
 
-SIZE_STEP = 256  # px; real pairs are padded to multiples of it
 PAIRS_AT_ONCE = 4
+# px; Triton builds a kernel anew when 16 comes to divide a length: at 1/32, the coarsest scale, or at a finer one.
+WHOLE_AT_EVERY_SCALE = 16 * 32
 METRICS = ("epe", "bad1", "bad2", "bad3", "d1")
 
 
@@ -59,13 +61,15 @@ class Validator:
     """Measures a set of weights on fixed pairs with a plain, uncompiled copy of the network.
 
     What costs time on a GPU is not the pairs but the kernels built for new dtypes and sizes. Features have the
-    dtype they have in training, real pairs are padded to few sizes, and all of one size go through together.
+    dtype they have in training, pairs are padded to few sizes for which training's kernels serve, and all of one
+    size go through together.
 
     Args:
         model: The network to copy.
         rendered: Batches with ground truth.
         real: Real pairs.
         mixed_precision: bf16 features, as in the training.
+        crop: Height and width that kernels have been built for in training, px.
 
     Attributes:
         network: The copy; its weights are those measured last.
@@ -77,12 +81,14 @@ class Validator:
         rendered: Sequence[Batch],
         real: Sequence[RealPair],
         mixed_precision: bool = False,
+        crop: tuple[int, int] = (32, 32),
     ) -> None:
         self.network = copy.deepcopy(model).eval().requires_grad_(False)
         self.device = next(self.network.parameters()).device
         self.mixed_precision = mixed_precision
         self.rendered = list(rendered)
-        self._real = list(_pad_together(real, self.device))
+        self.crop = crop
+        self._real = list(self._padded_together(real))
 
     @torch.no_grad()
     def measure(self, weights: Mapping[str, Tensor]) -> dict[str, float]:
@@ -102,8 +108,12 @@ class Validator:
 
     def _left_fields(self, left: Tensor, right: Tensor) -> Tensor:
         """(n, H, W, 2) px."""
+        count, _, height, width = left.shape
+        rows, columns = self._padded_size(height, width)
+        left, right = (F.pad(view, (0, columns - width, rows - height, 0), mode="replicate") for view in (left, right))
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision):
-            return self.network(left, right).field[: left.shape[0]].float()
+            field = self.network(left, right).field
+        return field[:count, rows - height :, :width].float()
 
     def _measured(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         for batch in self.rendered:
@@ -124,21 +134,29 @@ class Validator:
                 yield f"{pair.dataset}-all", errors(field, truth, known)
                 yield f"{pair.dataset}-noc", errors(field, truth, visible)
 
+    def _padded_size(self, height: int, width: int) -> tuple[int, int]:
+        return padded_length(height, self.crop[0]), padded_length(width, self.crop[1])
 
-def _pad_together(pairs: Sequence[RealPair], device: torch.device) -> Iterator[_Padded]:
-    """Groups of at most `PAIRS_AT_ONCE`, their borders repeated at the top and on the right as the network does."""
-    groups: dict[tuple[int, int], list[RealPair]] = defaultdict(list)
-    for pair in pairs:
-        height, width = pair.disparity.shape
-        groups[-(-height // SIZE_STEP) * SIZE_STEP, -(-width // SIZE_STEP) * SIZE_STEP].append(pair)
-    for (height, width), members in groups.items():
-        for first in range(0, len(members), PAIRS_AT_ONCE):
-            chosen = members[first : first + PAIRS_AT_ONCE]
-            left, right = (
-                torch.stack([_padded([pair.left, pair.right][side], height, width) for pair in chosen]).to(device)
-                for side in (0, 1)
-            )
-            yield _Padded(chosen, left, right)
+    def _padded_together(self, pairs: Sequence[RealPair]) -> Iterator[_Padded]:
+        """Groups of at most `PAIRS_AT_ONCE`, their borders repeated at the top and on the right as the network does."""
+        groups: dict[tuple[int, int], list[RealPair]] = defaultdict(list)
+        for pair in pairs:
+            groups[self._padded_size(*pair.disparity.shape)].append(pair)
+        for (height, width), members in groups.items():
+            for first in range(0, len(members), PAIRS_AT_ONCE):
+                chosen = members[first : first + PAIRS_AT_ONCE]
+                left = torch.stack([_padded(pair.left, height, width) for pair in chosen])
+                right = torch.stack([_padded(pair.right, height, width) for pair in chosen])
+                yield _Padded(chosen, left.to(self.device), right.to(self.device))
+
+
+def padded_length(length: int, like: int) -> int:
+    """The next length that 16 divides at the same scales as ``like``, px."""
+    step = min(like & -like, WHOLE_AT_EVERY_SCALE)
+    count = -(-length // step)
+    if step < WHOLE_AT_EVERY_SCALE:
+        count |= 1  # an even multiple would be whole at one more scale
+    return count * step
 
 
 def _padded(image: NDArray[np.uint8], height: int, width: int) -> Tensor:

@@ -13,7 +13,7 @@ from matchattention.cli.train import _validate_seconds
 from matchattention.training import validation
 from matchattention.training.eval_pairs import RealPair
 from matchattention.training.sources import ShiftedCards
-from matchattention.training.validation import Validator, untuned_convolutions
+from matchattention.training.validation import Validator, padded_length, untuned_convolutions
 
 
 class ReadsRed(nn.Module):
@@ -42,7 +42,7 @@ def real_pair(name: str, height: int, width: int, offset: float = 0.0) -> RealPa
 
 def test_padding_changes_no_error():
     pairs = [real_pair("a", 40, 70), real_pair("a", 64, 96), real_pair("b", 33, 90, offset=2.5)]
-    found = Validator(ReadsRed(), [], pairs).measure({})
+    found = Validator(ReadsRed(), [], pairs, crop=(32, 64)).measure({})
     assert found["a-all/epe"] == 0
     assert found["a-noc/bad3"] == 0
     assert found["b-all/epe"] == pytest.approx(2.5)
@@ -52,15 +52,29 @@ def test_padding_changes_no_error():
 
 def test_few_sizes_in_few_passes():
     sizes = [(496, 718), (277, 347), (375, 1242), (497, 659), (497, 741), (375, 1242), (481, 707), (500, 700)]
-    validator = Validator(ReadsRed(), [], [real_pair("real", *size) for size in sizes])
+    validator = Validator(ReadsRed(), [], [real_pair("real", *size) for size in sizes], crop=(320, 640))
     validator.measure({})
-    assert sorted(validator.network.shapes) == [(1, 3, 512, 512), (1, 3, 512, 768), (2, 3, 512, 1280), (4, 3, 512, 768)]
+    assert sorted(validator.network.shapes) == [(1, 3, 320, 384), (1, 3, 576, 896), (2, 3, 448, 1408), (4, 3, 576, 896)]
+
+
+@pytest.mark.parametrize("like", [32, 64, 320, 384, 512, 640, 768, 1024])
+def test_padded_lengths_divide_as_in_training(like):
+    def whole(length):
+        return [length // scale % 16 == 0 for scale in (4, 8, 16, 32)]
+
+    assert padded_length(like, like) == like
+    for length in (1, 33, 375, 497, 741, 1242):
+        padded = padded_length(length, like)
+        assert length <= padded < length + 1024
+        assert padded % 32 == 0
+        assert whole(padded) == whole(like)
 
 
 def test_rendered_pairs_count_alike_and_weights_are_taken():
     batches = [ShiftedCards(3).batch(0, 4, 32, 64), ShiftedCards(3).batch(4, 1, 32, 64)]
-    validator = Validator(ReadsRed(), batches, [])
+    validator = Validator(ReadsRed(), batches, [], crop=(96, 128))
     found = validator.measure({"gain": torch.zeros(())})
+    assert validator.network.shapes == [(4, 3, 32, 128), (1, 3, 32, 128)]
     lengths = [-batch.field0[index, ..., 0].mean() for batch in batches for index in range(len(batch.image0))]
     assert found["rendered/epe"] == pytest.approx(torch.stack(lengths).mean().item(), rel=1e-5)
     assert set(found) == {"rendered/epe", "rendered/bad1", "rendered/bad3"}
