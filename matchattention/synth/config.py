@@ -72,7 +72,7 @@ class SceneConfig:
     """Depth-dependent haze outdoors."""
     emission: bool = True
     """Glowing surfaces."""
-    plain: float = 0.25
+    plain: float = 0.2
     """Share of materials that are almost uniform."""
     samples: int = 4
     """Rays per pixel and view whose colours are averaged; a power of two."""

@@ -74,10 +74,24 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     Returns:
         (B, SIZE, columns) fp32.
     """
+    table = _free(dice, config, pixels_per_metre, photos)
+    leaf = _nature(table, dice, pixels_per_metre)
+    _metal_and_glass(table, dice, config)
+    _coats_of_paint(table, dice, config)
+    _plaster(table, dice, config)
+    if outdoor:
+        _ground(table, dice, leaf, photos)
+    _facade(table, dice, config)
+    return table
+
+
+def _free(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, photos: int) -> Tensor:
+    """A whole table of materials that may be anything."""
     n = SIZE
     table = torch.zeros((dice.count, n, len(COLUMNS)), device=dice.device)
     pattern = dice.choice([_PATTERN_WEIGHTS[name] for name in PATTERNS], n)
-    with_photo = dice.chance(config.photos if photos else 0.0, n)
+    plain = dice.chance(config.plain if config.patterns else 1.0, n)
+    with_photo = dice.chance(config.photos if photos else 0.0, n) & ~plain
     pattern = torch.where(with_photo, PATTERNS.index("photo"), pattern)
     noise_like = (pattern == 0) | (pattern == 1) | (pattern == 5) | (pattern == 10)
     period = torch.where(noise_like, dice.log_uniform(16.0, 400.0, n), dice.log_uniform(9.0, 110.0, n))
@@ -87,7 +101,6 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     tone = first * torch.exp(dice.normal(0.0, 0.6, n))[..., None]
     second = torch.where(dice.chance(0.55, n)[..., None], tone, other).clamp(0.01, 0.9)
     third = torch.where(dice.chance(0.5, n)[..., None], colours(dice, n), first * 0.5)
-    plain = dice.chance(config.plain if config.patterns else 1.0, n)
     contrast = torch.where(plain, dice.log_uniform(0.01, 0.12, n), dice.uniform(0.35, 1.0, n))
     second = first + contrast[..., None] * (second - first)
     third = first + contrast[..., None] * (third - first)
@@ -115,7 +128,11 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     )
     for k, colour in enumerate((first, second, third)):
         table[..., 6 + 3 * k : 9 + 3 * k] = colour
+    return table
 
+
+def _nature(table: Tensor, dice: Dice, pixels_per_metre: Tensor) -> Tensor:
+    """Leaves and bark; returns the leaves' colour, (B, 3)."""
     leaf = colours(dice, brightness=0.14, spread=0.4, vivid=0.3) * torch.tensor([0.75, 1.25, 0.4], device=dice.device)
     _set(
         table,
@@ -133,6 +150,11 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     bark = colours(dice, brightness=0.12, spread=0.5, vivid=0.4)
     _set(table, BARK, mirror=0.0, pattern=float(PATTERNS.index("wood")), specular=0.0, emission=0.0, environment=0.0)
     _paint(table, BARK, bark, bark * dice.uniform(0.3, 0.8)[:, None], bark * 0.5)
+    return leaf
+
+
+def _metal_and_glass(table: Tensor, dice: Dice, config: SceneConfig) -> None:
+    """Rods and rails; dark glass that is a surface; clear panes that are not."""
     metal = colours(dice, brightness=0.2, spread=0.9, vivid=0.3)
     _set(table, METAL, pattern=0.0, detail=0.05, dirt=0.1, emission=0.0)
     _paint(table, METAL, metal, metal * 0.8, metal)
@@ -151,6 +173,10 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     _paint(table, GLASS, dark, dark * 1.2, dark)
     _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
     _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
+
+
+def _coats_of_paint(table: Tensor, dice: Dice, config: SceneConfig) -> None:
+    """Glossy and almost uniform, as on cars."""
     gloss = float(config.specular)  # a factor: switching it off must not shift the draws that follow
     for slot in range(PAINT, PAINT + PAINTS):
         coat = colours(dice, brightness=0.2, spread=1.0, vivid=0.9)
@@ -167,6 +193,10 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
             emission=0.0,
         )
         _paint(table, slot, coat, coat * 0.95, coat)
+
+
+def _plaster(table: Tensor, dice: Dice, config: SceneConfig) -> None:
+    """Floors, walls and ceilings: bright, and bare in many rooms."""
     plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
     bare = dice.chance(0.4 if config.patterns else 1.0, 3)
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
@@ -185,23 +215,31 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
             emission=0.0,
             mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
         )
-    if outdoor:
-        road = colours(dice, brightness=0.13, spread=0.35, vivid=0.15)
-        road = torch.where(dice.chance(0.25)[:, None], leaf, road)
-        pictured = dice.chance(0.4 if photos else 0.0)
-        _set(
-            table,
-            FLOOR,
-            mirror=0.0,
-            pattern=pictured * float(PATTERNS.index("photo")),
-            gain=dice.uniform(0.6, 0.9),
-            detail=dice.log_uniform(0.2, 1.5),
-            specular=0.0,
-            environment=0.0,
-            frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)),
-            tint=0.6,
-        )
-        _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)
+
+
+def _ground(table: Tensor, dice: Dice, leaf: Tensor, photos: int) -> None:
+    """Asphalt, earth or grass instead of a floor."""
+    road = colours(dice, brightness=0.13, spread=0.35, vivid=0.15)
+    road = torch.where(dice.chance(0.25)[:, None], leaf, road)
+    pictured = dice.chance(0.4 if photos else 0.0)
+    _set(
+        table,
+        FLOOR,
+        mirror=0.0,
+        pattern=pictured * float(PATTERNS.index("photo")),
+        gain=dice.uniform(0.6, 0.9),
+        detail=dice.log_uniform(0.2, 1.5),
+        specular=0.0,
+        environment=0.0,
+        frequency=torch.where(pictured, dice.log_uniform(0.2, 1.2), dice.log_uniform(0.3, 5.0)),
+        tint=0.6,
+    )
+    _paint(table, FLOOR, road, road * dice.uniform(0.6, 1.0)[:, None], road)
+
+
+def _facade(table: Tensor, dice: Dice, config: SceneConfig) -> None:
+    """Rows of dark windows in stone or plaster."""
+    dark = colours(dice, brightness=0.04, spread=0.4, vivid=0.2)
     stone = colours(dice, brightness=0.3, spread=0.4, vivid=0.4)
     _set(
         table,
@@ -215,4 +253,3 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
         environment=0.5 if config.specular else 0.0,
     )
     _paint(table, FACADE, stone, stone * dice.log_uniform(0.6, 1.6)[:, None], dark)
-    return table
