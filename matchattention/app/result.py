@@ -114,7 +114,7 @@ def compute(
         warnings.simplefilter("always", InputWarning)
         photos = read_pair(left, right)
         height, width = photos[0].shape[:2]
-        camera = _fitted(camera, width, height)
+        camera = camera and camera.fitting(width, height)
         start = time.perf_counter()
         with progress.of_blocks(predictor.network, 0.1, 0.8):
             prediction = predictor(*photos, check=check)
@@ -171,18 +171,6 @@ def thinned(points: NDArray[np.float32], colours: NDArray[np.uint8], focal: floa
         shown=len(chosen),
         found=found,
     )
-
-
-def _fitted(camera: StereoCamera | None, width: int, height: int) -> StereoCamera | None:
-    if camera is None or camera.width is None or (camera.width, camera.height) == (width, height):
-        return camera
-    resized = camera.resized(width, height)
-    warnings.warn(
-        f"The calibration is for {camera.width}x{camera.height} images, these are {width}x{height}: scaled to fit.",
-        InputWarning,
-        stacklevel=2,
-    )
-    return resized
 
 
 def _write_views(

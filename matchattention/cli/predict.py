@@ -163,23 +163,6 @@ def _camera_from_numbers(text: str) -> StereoCamera:
     return StereoCamera(**numbers)
 
 
-def fitted(camera: StereoCamera | None, width: int, height: int) -> StereoCamera | None:
-    """The camera for images of this size: resized images are recognised by their shape, and said."""
-    if camera is None or camera.width is None or (camera.width, camera.height) == (width, height):
-        return camera
-    import warnings
-
-    from matchattention.errors import InputWarning
-
-    resized = camera.resized(width, height)
-    warnings.warn(
-        f"The calibration is for {camera.width}x{camera.height} images, these are {width}x{height}: scaled to fit.",
-        InputWarning,
-        stacklevel=2,
-    )
-    return resized
-
-
 def record_of(arguments: argparse.Namespace, predictor: Predictor, left: str, right: str | None) -> dict[str, Any]:
     """What a result depends on: equal records need no second computation."""
     from matchattention import __version__
@@ -265,7 +248,8 @@ def _one_pair(
     from matchattention.inference.outputs import write_prediction
 
     left, right = pair.read()
-    camera = fitted(load_camera(arguments, pair.left), left.shape[1], left.shape[0])
+    camera = load_camera(arguments, pair.left)
+    camera = camera and camera.fitting(left.shape[1], left.shape[0])
     prediction = predictor(left, right, trace=arguments.explain)
     if log is not None:
         log.add(index, pair.name, left, prediction, camera)

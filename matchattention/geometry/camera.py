@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.cloud import flying_pixel_mask
 from matchattention.geometry.confidence import disagreement_of
 
@@ -175,6 +176,18 @@ class StereoCamera:
                 f"The calibration is for {self.width}x{self.height} images, this one is {width}x{height}: "
                 f"if the images were resized, use camera.resized({width}, {height})."
             )
+
+    def fitting(self, width: int, height: int) -> StereoCamera:
+        """This camera for images of a size: resized ones are recognised by their shape, and it is said."""
+        if self.width is None or (self.width, self.height) == (width, height):
+            return self
+        resized = self.resized(width, height)
+        warnings.warn(
+            f"The calibration is for {self.width}x{self.height} images, these are {width}x{height}: scaled to fit.",
+            InputWarning,
+            stacklevel=2,
+        )
+        return resized
 
     def resized(self, width: int, height: int) -> StereoCamera:
         """The camera after both images were resized to `width` x `height`.
