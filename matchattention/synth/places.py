@@ -35,9 +35,7 @@ class Setting(NamedTuple):
     baseline: Tensor | None = None
 
 
-def standing(
-    builder: Builder, dice: Dice, camera: Camera, near: float, far: float, n: int, spread: float, y: float = 0.0
-) -> Frame:
+def standing(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, n: int, spread: float) -> Frame:
     """Places on the ground in front of the camera, log-uniform in distance, any yaw; `spread` widens the sector."""
     distance = dice.log_uniform(near, far, n)
     angle = dice.uniform(-spread, spread, n)
@@ -45,7 +43,7 @@ def standing(
     heading = torch.atan2(forward[:, 0], forward[:, 2])[:, None] + angle
     x = camera.position[:, :1] + distance * torch.sin(heading)
     z = camera.position[:, 2:] + distance * torch.cos(heading)
-    return builder.frame(vector(x, y, z), yaw_rotation(dice.uniform(-math.pi, math.pi, n)), moves=True)
+    return builder.frame(vector(x, 0.0, z), yaw_rotation(dice.uniform(-math.pi, math.pi, n)), moves=True)
 
 
 def leaf_size(camera: Camera, frame: Frame, dice: Dice, low: float, high: float) -> Tensor:
