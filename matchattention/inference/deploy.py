@@ -6,8 +6,8 @@ field = match(left, right)        # (2, H, W, 2) px: both views, from uint8 imag
 ```
 
 On a GPU: fp16 weights, everything between two convolutions in one kernel (`fused_network`), and all launches of a pass
-replayed as one CUDA graph. On a CPU: fp32, channels-last, optionally compiled. Shapes are fixed; `InferencePlans` keeps
-one plan a shape.
+replayed as one CUDA graph. On a CPU: fp32, channels-last, optionally compiled. Shapes are fixed; `Engine`
+keeps plans of the shapes that come again.
 """
 
 from __future__ import annotations
@@ -166,37 +166,3 @@ def _why_not_fused(model: MatchNetwork) -> str | None:
     except ImportError as error:
         return f"Triton cannot be imported ({error})."
     return why_not_fused(model.config)
-
-
-class InferencePlans:
-    """Plans of one network for the shapes it has met, oldest dropped first.
-
-    Args:
-        model: any `MatchNetwork`.
-        device, precision, mode: as in `compile_for_inference`.
-        most: plans kept; each holds the memory of one pass.
-    """
-
-    def __init__(
-        self,
-        model: MatchNetwork,
-        device: str | torch.device = "auto",
-        precision: str = "auto",
-        mode: Mode | Literal["auto"] = "auto",
-        most: int = 4,
-    ) -> None:
-        self.model = model
-        self.options = (device, precision, mode)
-        self.most = most
-        self._plans: dict[tuple[int, ...], InferencePlan] = {}
-
-    def __call__(self, image0: Tensor, image1: Tensor) -> Tensor:
-        """`InferencePlan.__call__` with the plan of the images' shape."""
-        key = tuple(image0.shape)
-        plan = self._plans.pop(key, None)
-        if plan is None:
-            plan = compile_for_inference(self.model, (key[2], key[3]), *self.options, batch=key[0])
-        self._plans[key] = plan
-        while len(self._plans) > self.most:
-            del self._plans[next(iter(self._plans))]
-        return plan(image0, image1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from matchattention import InputError
-from matchattention.inference.deploy import InferencePlan, InferencePlans, compile_for_inference
+from matchattention.inference.deploy import InferencePlan, compile_for_inference
 from matchattention.inference.frozen import PaddedProjection, freeze
 from matchattention.layers.tokens import Projection
 from matchattention.models.config import NetworkConfig
@@ -74,17 +74,6 @@ def test_wrong_size_is_refused(network, images):
 def test_graphs_need_a_gpu(network):
     with pytest.raises(InputError, match="needs a GPU"):
         InferencePlan(freeze(network, torch.device("cpu"), torch.float32), (64, 96), mode="graph")
-
-
-def test_plans_are_kept_a_shape_and_the_oldest_dropped(network, images):
-    plans = InferencePlans(network, "cpu", most=1)
-    first = plans(*images)
-    (kept,) = plans._plans.values()
-    assert torch.equal(plans(*images), first)
-    assert next(iter(plans._plans.values())) is kept
-    small = [image[..., :32, :64] for image in images]
-    assert plans(*small).shape == (2, 32, 64, 2)
-    assert len(plans._plans) == 1
 
 
 @pytest.mark.gpu
