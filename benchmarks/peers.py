@@ -29,9 +29,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.bench import report
-from matchattention.bench.network import load_or_create, time_modes
+from matchattention.bench.network import load_or_create, time_mode
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
+from matchattention.inference.deploy import Mode
 from matchattention.inference.precision import choose_device
 
 
@@ -92,10 +93,12 @@ def main() -> None:
     left, right, _ = image_pair(height, width, device)
     pair = [left.float(), right.float()]
     ours, _ = load_or_create(arguments.model)
-    modes = ["eager", "capture", "fused"] if device.type == "cuda" else ["eager"]
+    modes: list[Mode] = ["eager", "capture", "fused"] if device.type == "cuda" else ["eager"]
     precision = "fp16" if device.type == "cuda" else "fp32"
     print(f"matchattention {arguments.model}")
-    timed = time_modes(ours, (height, width), device, precision, modes, arguments.seconds, print)  # type: ignore[arg-type]
+    timed = {
+        mode: time_mode(ours, (height, width), device, precision, mode, arguments.seconds, print) for mode in modes
+    }
     results: dict[str, Any] = {"size": [height, width], "networks": {f"matchattention {arguments.model}": timed}}
     for path in arguments.adapter:
         try:
@@ -106,7 +109,7 @@ def main() -> None:
             results["networks"][name] = {"failed": report.first_line(error)}
         print(name, {mode: row.get("median_ms", row) for mode, row in results["networks"][name].items()
                      if isinstance(row, dict)} or results["networks"][name])
-    print(f"written: {report.write('peers', device, results, arguments.output)}")
+    print(f"written: {report.write('peers', device, arguments.output, results)}")
 
 
 if __name__ == "__main__":

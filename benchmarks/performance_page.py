@@ -1,6 +1,8 @@
 """Write the tables of docs/performance.md from the JSON files of benchmarks/results.
 
     python benchmarks/performance_page.py
+
+Files of runs that were stopped early lack parts: their tables lack rows.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def where(data: dict[str, Any]) -> str:
     """One line on a run's circumstances."""
-    found = data["circumstances"]
+    found = data.get("circumstances", {})
     chip = found.get("gpu") or f"{found.get('cpu')}, {found.get('threads')} threads"
-    return f"{chip}; PyTorch {found['torch']}; commit {found['commit']}; {found['date'][:10]}"
+    return f"{chip}; PyTorch {found.get('torch')}; commit {found.get('commit')}; {found.get('date', '')[:10]}"
 
 
 def milliseconds(row: dict[str, Any]) -> str:
@@ -46,9 +48,9 @@ def gibibytes(row: dict[str, Any]) -> str:
 
 def operator_section(data: dict[str, Any]) -> str:
     rows = []
-    for case in data["cases"]:
-        if "failed" in case:
-            rows.append([case["name"], case["positions"], case["failed"], "", "", "", ""])
+    for case in data.get("cases", []):
+        if "forward" not in case:
+            rows.append([case["name"], case["positions"], case.get("failed", "–"), "", "", "", ""])
             continue
         forward, both = case["forward"], case.get("forward_backward")
         rows.append(
@@ -61,7 +63,9 @@ def operator_section(data: dict[str, Any]) -> str:
     head = [
         "case", "positions", "forward, ms (p90)", "x floor", "peak / (in + out)", "with backward, ms (p90)", "x floor"
     ]
-    text = f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
+    text = ""
+    if "copy_bandwidth_bytes_per_s" in data:
+        text += f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
     if "growth_exponent" in data:
         text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}. "
     return text + "\n\n" + table(head, rows)
@@ -71,17 +75,19 @@ def network_section(data: dict[str, Any]) -> str:
     weights = "shipped weights" if data["trained_weights"] else "random weights"
     height, width = data["shape"]
     lines = [f"{width}x{height}, {data['precision']}, {data['flops'] / 1e9:.1f} GFLOP, {weights}.", ""]
-    rows = []
-    for mode, row in data["modes"].items():
-        share = f"{100 * row['attention_share']:.1f} %" if "attention_share" in row else ""
-        rows.append([mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), share])
-    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "in MatchAttention's own kernel"], rows))
-    parity = data.get("parity_with_fp32")
-    if isinstance(parity, list):
-        columns = ("mean_px", "mean_px_first_quarter", "mean_px_last_quarter")
-        rows = [[str(row["width"]), *(f"{row[column]:.4f}" for column in columns)] for row in parity]
-        head = ["image width", "mean px from fp32", "left quarter", "right quarter"]
-        lines += ["", table(head, rows)]
+    modes = data.get("modes", {})
+    rows = [
+        [mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), attention_share(row)]
+        for mode, row in modes.items()
+    ]
+    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "of the time in MatchAttention"], rows))
+    counted = {word: meaning for row in modes.values() for word, meaning in row.get("attention_kernels", {}).items()}
+    if counted:
+        words = "; ".join(f"`{word}*`: {meaning}" for word, meaning in counted.items())
+        lines += ["", f"Kernels that count as MatchAttention: {words}."]
+    rows = [parity_row(row) for row in data.get("parity_with_fp32", [])]
+    if rows:
+        lines += ["", table(["image width", "mean px from fp32", "left quarter", "right quarter"], rows)]
     if data.get("large"):
         rows = [
             [name, f"{row['shape'][1]}x{row['shape'][0]}", milliseconds(row), gibibytes(row)]
@@ -93,11 +99,22 @@ def network_section(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def attention_share(row: dict[str, Any]) -> str:
+    return f"{100 * row['attention_share']:.1f} %" if "attention_share" in row else ""
+
+
+def parity_row(row: dict[str, Any]) -> list[str]:
+    if "mean_px" not in row:
+        return [str(row["width"]), row.get("failed", "–"), "", ""]
+    columns = ("mean_px", "mean_px_first_quarter", "mean_px_last_quarter")
+    return [str(row["width"]), *(f"{row[column]:.4f}" for column in columns)]
+
+
 def training_section(data: dict[str, Any]) -> str:
     height, width = data["crop"]
     rows = [
         [name, milliseconds(row), f"{row['pairs_per_second']:.1f}" if "pairs_per_second" in row else "", gibibytes(row)]
-        for name, row in data["modes"].items()
+        for name, row in data.get("modes", {}).items()
     ]
     text = f"{data['network']}, crop {width}x{height}, batch {data['batch']}."
     return text + "\n\n" + table(["step", "ms (p90)", "pairs/s", "peak GiB"], rows)
@@ -105,7 +122,7 @@ def training_section(data: dict[str, Any]) -> str:
 
 def peers_section(data: dict[str, Any]) -> str:
     rows = []
-    for name, modes in data["networks"].items():
+    for name, modes in data.get("networks", {}).items():
         best = {mode: milliseconds(row) for mode, row in modes.items() if isinstance(row, dict)}
         rows.append([name, best.get("eager", ""), best.get("capture", ""), best.get("fused", "")])
     head = ["network", "eager, ms (p90)", "CUDA graph, ms (p90)", "fused, ms (p90)"]

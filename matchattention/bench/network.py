@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from matchattention.bench.kernels import profile_pass
 from matchattention.bench.report import first_line
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import growth_exponent, measure
 from matchattention.errors import InputError
-from matchattention.inference.deploy import InferencePlan, Mode, compile_for_inference
+from matchattention.inference.deploy import Mode, compile_for_inference
 from matchattention.models.flops import count_flops
 from matchattention.models.network import MatchNetwork
+from matchattention.ops import depthwise
 
 # Height, width px; multiples of 32.
 LARGE_SIZES = {"2K": (1088, 2048), "4K": (2176, 3840), "8K": (4320, 7680)}
-PARITY_WIDTHS = (1024, 2048, 4096)
+# Scales of these divide as those of 1024x512 do: Triton compiles nothing anew for them.
+PARITY_SIZES = ((512, 1024), (512, 2048), (1024, 4096))
 
 
 def load_or_create(name: str) -> tuple[MatchNetwork, bool]:
@@ -32,96 +37,85 @@ def load_or_create(name: str) -> tuple[MatchNetwork, bool]:
         return create_model(name), False
 
 
-def time_modes(
+def nothing(results: dict[str, Any]) -> None:
+    """For those who wait for the end."""
+
+
+def time_mode(
     model: MatchNetwork,
     shape: tuple[int, int],
     device: torch.device,
     precision: str,
-    modes: list[Mode],
+    mode: Mode,
     seconds: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Median time of one pair in each mode."""
+    """Median time of one pair in one mode, and how long the plan took to make; or why it failed."""
     left, right, _ = image_pair(*shape, device)
-    results: dict[str, Any] = {}
-    for mode in modes:
-        try:
-            plan = compile_for_inference(model, shape, device, precision, mode)
-
-            def run(plan: InferencePlan = plan) -> None:
-                plan(left, right)
-
-            results[mode] = measure(run, device, seconds).to_dict()
-            if mode in ("capture", "eager") and device.type == "cuda":
-                results[mode]["attention_share"], results[mode]["launches"] = attention_share(run)
-            peak = results[mode]["peak_bytes"]
-            memory = "" if peak is None else f", {peak / 2**30:.2f} GiB"
-            say(f"  {precision} {mode:8s} {results[mode]['median_ms']:9.3f} ms{memory}")
-            del plan, run
-        except Exception as error:
-            results[mode] = {"failed": first_line(error)}
-            say(f"  {precision} {mode:8s} failed: {first_line(error)}")
+    try:
+        begin = time.perf_counter()
+        plan = compile_for_inference(model, shape, device, precision, mode)
+        plan(left, right)
+        ready = time.perf_counter() - begin
+        result = {**measure(lambda: plan(left, right), device, seconds).to_dict(), "ready_s": ready}
+        peak = result["peak_bytes"]
+        memory = "" if peak is None else f", {peak / 2**30:.2f} GiB"
+        say(f"  {precision} {mode:8s} {result['median_ms']:9.3f} ms{memory}, first result after {ready:.1f} s")
+        return result
+    except Exception as error:
+        say(f"  {precision} {mode:8s} failed: {first_line(error)}")
+        return {"failed": first_line(error)}
+    finally:
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    return results
 
 
-def _fastest(timed: dict[str, Any]) -> Mode:
-    """The mode with the least time among those that ran."""
-    ran = {mode: row["median_ms"] for mode, row in timed.items() if "median_ms" in row}
-    return min(ran, key=ran.__getitem__) if ran else "eager"  # type: ignore[return-value, arg-type]
+def profile_mode(
+    model: MatchNetwork, shape: tuple[int, int], device: torch.device, precision: str, mode: Mode
+) -> dict[str, Any]:
+    """The kernels of one pass in one mode; see `profile_pass`."""
+    left, right, _ = image_pair(*shape, device)
+    plan = compile_for_inference(model, shape, device, precision, mode)
+    return profile_pass(lambda: plan(left, right))
 
 
-def attention_share(run: Callable[[], None]) -> tuple[float, int]:
-    """Part of the GPU's time inside MatchAttention, and the number of kernels of one pass."""
-    from torch.profiler import ProfilerActivity, profile
-
-    run()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as record:
-        run()
-        torch.cuda.synchronize()
-    inside = total = 0.0
-    launches = 0
-    for event in record.key_averages():
-        time = event.self_device_time_total
-        if time <= 0:
-            continue
-        total += time
-        launches += event.count
-        if "match_attention" in event.key:
-            inside += time
-    return inside / max(total, 1e-9), launches
+@contextlib.contextmanager
+def plain_operations() -> Iterator[None]:
+    """Exact arithmetic in plain PyTorch: fp32 kernels of ours, needed by nothing else, would first be compiled."""
+    settings = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    has_kernel = depthwise._has_kernel
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    depthwise._has_kernel = lambda tokens: False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = settings
+        depthwise._has_kernel = has_kernel
 
 
 def parity(
-    model: MatchNetwork, device: torch.device, precision: str, widths: tuple[int, ...], mode: Mode = "eager"
-) -> list[dict[str, Any]]:
-    """Mean and largest difference between a precision and fp32, by image width: positions must not lose digits."""
-    results = []
-    for width in widths:
-        height = 512 if width <= 1024 else 256
-        left, right, _ = image_pair(height, width, device)
-        allowed = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        try:
-            exact = compile_for_inference(model, (height, width), device, "fp32", "eager")(left, right)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
-        rounded = compile_for_inference(model, (height, width), device, precision, mode)(left, right)
-        difference = (exact - rounded)[..., 0].abs()
-        quarter = max(1, width // 4)
-        results.append(
-            {
-                "width": width,
-                "height": height,
-                "mean_px": difference.mean().item(),
-                "max_px": difference.max().item(),
-                "mean_px_first_quarter": difference[:, :, :quarter].mean().item(),
-                "mean_px_last_quarter": difference[:, :, -quarter:].mean().item(),
-            }
-        )
-    return results
+    model: MatchNetwork, device: torch.device, precision: str, shape: tuple[int, int], mode: Mode = "eager"
+) -> dict[str, Any]:
+    """Mean and largest difference between a precision and fp32: positions must not lose digits far to the right."""
+    height, width = shape
+    left, right, _ = image_pair(height, width, device)
+    with plain_operations():
+        plan = compile_for_inference(model, shape, device, "fp32", "eager")
+        assert isinstance(plan.network, MatchNetwork)
+        plan.network.use_backend("reference")
+        exact = plan(left, right)
+    rounded = compile_for_inference(model, shape, device, precision, mode)(left, right)
+    difference = (exact - rounded)[..., 0].abs()
+    quarter = max(1, width // 4)
+    return {
+        "width": width,
+        "height": height,
+        "mode": mode,
+        "mean_px": difference.mean().item(),
+        "max_px": difference.max().item(),
+        "mean_px_first_quarter": difference[:, :, :quarter].mean().item(),
+        "mean_px_last_quarter": difference[:, :, -quarter:].mean().item(),
+    }
 
 
 def bench_network(
@@ -133,37 +127,104 @@ def bench_network(
     seconds: float = 1.0,
     large: bool = True,
     with_parity: bool = True,
+    with_kernels: bool = False,
     say: Callable[[str], None] = print,
+    keep: Callable[[dict[str, Any]], object] = nothing,
 ) -> dict[str, Any]:
-    """Time a network in every mode, its precision, and its growth with the image; failures are recorded."""
+    """Time a network in every mode, its precision, and its growth with the image; failures are recorded.
+
+    Args:
+        device: where.
+        name: of a registered network.
+        shape: (H, W) px.
+        precision: "auto", "fp32", "fp16" or "bf16".
+        modes: of `InferencePlan`; by default what suits the device.
+        seconds: measuring time of each mode.
+        large: whether to time 2K, 4K and 8K images too.
+        with_parity: whether to compare with fp32.
+        with_kernels: whether to keep the table of kernels of each captured mode, not only MatchAttention's share.
+        say: takes lines of progress.
+        keep: takes the results so far after each part.
+    """
     model, trained = load_or_create(name)
     half = precision if precision != "auto" else ("fp16" if device.type == "cuda" else "fp32")
-    modes = modes or (["eager", "capture", "fused"] if device.type == "cuda" else ["eager"])
+    modes = modes or (["fused", "capture", "eager"] if device.type == "cuda" else ["eager"])
     results: dict[str, Any] = {
         "network": name, "trained_weights": trained, "shape": list(shape), "precision": half,
         "flops": count_flops(model.config, *shape),
         "parameters": sum(p.numel() for p in model.parameters()),
+        "modes": {},
     }
     say(f"{name} {shape[1]}x{shape[0]}, {results['flops'] / 1e9:.1f} GFLOP")
-    results["modes"] = time_modes(model, shape, device, half, modes, seconds, say)
+    for mode in modes:
+        results["modes"][mode] = time_mode(model, shape, device, half, mode, seconds, say)
+        keep(results)
+    ran = [mode for mode in modes if "median_ms" in results["modes"][mode]]
+    fastest: Mode = min(ran, key=lambda mode: results["modes"][mode]["median_ms"], default="eager")
+    if device.type == "cuda":
+        for mode in ran:
+            _add_profile(results["modes"][mode], model, shape, device, half, mode, with_kernels, say)
+            keep(results)
     if with_parity and half != "fp32":
-        try:
-            results["parity_with_fp32"] = parity(model, device, half, PARITY_WIDTHS, _fastest(results["modes"]))
-            for row in results["parity_with_fp32"]:
-                say(f"  {half} against fp32 at width {row['width']}: mean {row['mean_px']:.4f} px")
-        except Exception as error:
-            results["parity_with_fp32"] = {"failed": first_line(error)}
-            say(f"  parity failed: {first_line(error)}")
+        results["parity_with_fp32"] = []
+        for size in PARITY_SIZES:
+            row = _parity_row(model, device, half, size, fastest, say)
+            results["parity_with_fp32"].append(row)
+            keep(results)
     if large:
-        fastest: Mode = _fastest(results["modes"])
         results["large"] = {}
         for label, size in LARGE_SIZES.items():
             say(f"{label}: {size[1]}x{size[0]}")
-            timed = time_modes(model, size, device, half, [fastest], seconds / 2, say)[fastest]
-            results["large"][label] = {"shape": list(size), **timed}
+            timed = time_mode(model, size, device, half, fastest, seconds / 2, say)
+            results["large"][label] = {"shape": list(size), "mode": fastest, **timed}
+            keep(results)
         fine = [row for row in results["large"].values() if "median_ms" in row]
         if len(fine) > 1:
             pixels = [float(row["shape"][0] * row["shape"][1]) for row in fine]
             results["growth_exponent"] = growth_exponent(pixels, [row["median_ms"] for row in fine])
             say(f"time grows with pixels^{results['growth_exponent']:.3f}")
+            keep(results)
     return results
+
+
+def _add_profile(
+    row: dict[str, Any],
+    model: MatchNetwork,
+    shape: tuple[int, int],
+    device: torch.device,
+    precision: str,
+    mode: Mode,
+    with_kernels: bool,
+    say: Callable[[str], None],
+) -> None:
+    try:
+        found = profile_mode(model, shape, device, precision, mode)
+    except Exception as error:
+        row["profile"] = {"failed": first_line(error)}
+        say(f"  {mode} could not be profiled: {first_line(error)}")
+        return
+    table = found.pop("kernels")
+    row |= found
+    if with_kernels and mode != "eager":
+        row["kernels"] = table
+    say(
+        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy of {found['span_us']:.0f} us, "
+        f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_kernels']) or 'no attention kernel'}"
+    )
+
+
+def _parity_row(
+    model: MatchNetwork,
+    device: torch.device,
+    precision: str,
+    size: tuple[int, int],
+    mode: Mode,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    try:
+        row = parity(model, device, precision, size, mode)
+    except Exception as error:
+        say(f"  parity at width {size[1]} failed: {first_line(error)}")
+        return {"width": size[1], "height": size[0], "failed": first_line(error)}
+    say(f"  {precision} {mode} against fp32 at width {size[1]}: mean {row['mean_px']:.4f} px")
+    return row

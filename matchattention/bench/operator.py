@@ -125,7 +125,7 @@ def _time_backward(case: Case, tensors: list[Tensor], device: torch.device, seco
     return measure_kernels(both, device, seconds)
 
 
-def backward_ways(device: torch.device, seconds: float) -> list[dict[str, Any]]:
+def backward_ways(device: torch.device, seconds: float) -> Iterator[dict[str, Any]]:
     """The two ways to k's and v's gradients, atomics and gathering, for narrow, middling and wide heads."""
     from matchattention.ops.triton_backward import backward
 
@@ -135,7 +135,6 @@ def backward_ways(device: torch.device, seconds: float) -> list[dict[str, Any]]:
         table_s3(512),
         table_s3(512, "random"),
     ]
-    results = []
     for case in cases:
         q, k, v, position = inputs_of(case, device)
         grad_out = torch.randn_like(v)
@@ -143,8 +142,7 @@ def backward_ways(device: torch.device, seconds: float) -> list[dict[str, Any]]:
         for way, atomic in (("atomics", True), ("gathered", False)):
             run = functools.partial(backward, grad_out, None, q, k, v, position, case.window, False, atomic)
             row[f"{way}_ms"] = measure_kernels(run, device, seconds).median_ms
-        results.append(row)
-    return results
+        yield row
 
 
 def _beside_floor(timing: dict[str, Any], moved: int, bandwidth: float) -> dict[str, Any]:
@@ -157,8 +155,12 @@ def bench_operator(
     seconds: float = 0.3,
     most_side: int = 2048,
     say: Callable[[str], None] = print,
+    keep: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
-    """The whole operator benchmark; a case that fails is recorded with its reason and the others go on."""
+    """The whole operator benchmark; a case that fails is recorded with its reason and the others go on.
+
+    `keep` takes the results so far after each case.
+    """
     bandwidth = copy_bandwidth(device)
     say(f"copy bandwidth {bandwidth / 1e9:.0f} GB/s")
     results: dict[str, Any] = {"copy_bandwidth_bytes_per_s": bandwidth, "cases": []}
@@ -175,27 +177,31 @@ def bench_operator(
         except Exception as error:
             results["cases"].append({"name": case.name, "positions": case.positions, "failed": first_line(error)})
             say(f"{label:24s} failed: {first_line(error)}")
+            keep(results)
             continue
         results["cases"].append(result)
+        keep(results)
         text = f"{result['forward']['median_ms']:8.3f} ms, {result['forward']['over_floor']:5.2f} x floor"
         if backward:
             both = result["forward_backward"]
             text += f"; with backward {both['median_ms']:8.3f} ms, {both['over_floor']:5.2f} x floor"
         say(f"{label:24s} {text}")
     if device.type == "cuda":
+        results["backward_ways"] = []
         try:
-            results["backward_ways"] = backward_ways(device, seconds)
-            for row in results["backward_ways"]:
+            for row in backward_ways(device, seconds):
+                results["backward_ways"].append(row)
                 say(f"backward of {row['name']} {row['positions']}: atomics {row['atomics_ms']:.3f} ms, "
                     f"gathered {row['gathered_ms']:.3f} ms")
+                keep(results)
         except Exception as error:
-            results["backward_ways"] = {"failed": first_line(error)}
+            results["backward_ways"].append({"failed": first_line(error)})
             say(f"backward ways failed: {first_line(error)}")
-    smooth = (c for c in results["cases"] if c["positions"] == "smooth" and "forward" in c)
-    swept = [c for c in smooth if c["name"].startswith("s3")]
+    timed = [c for c in results["cases"] if "forward" in c]
+    swept = [c for c in timed if c["name"].startswith("s3") and c["positions"] == "smooth"]
     if len(swept) > 1:
         tokens = [float(c["shape"][1] * c["shape"][2]) for c in swept]
         results["growth_exponent"] = growth_exponent(tokens, [c["forward"]["median_ms"] for c in swept])
         say(f"time grows with tokens^{results['growth_exponent']:.3f}")
+    keep(results)
     return results
-

@@ -75,12 +75,16 @@ def _version(package: str) -> str | None:
         return None
 
 
-def write(name: str, device: torch.device, results: dict[str, Any], folder: Path | None = None) -> Path:
-    """Write `results` with their circumstances to `folder`/NAME-DEVICE.json; the newest run replaces the last."""
-    folder = RESULTS if folder is None else folder
-    folder.mkdir(parents=True, exist_ok=True)
+def path_of(name: str, device: torch.device, folder: Path | None = None) -> Path:
+    """Where `write` puts the results of that name."""
     chip = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    path = folder / f"{name}-{chip.lower().replace(' ', '-').replace('/', '-')}.json"
+    return (RESULTS if folder is None else folder) / f"{name}-{chip.lower().replace(' ', '-').replace('/', '-')}.json"
+
+
+def write(name: str, device: torch.device, folder: Path | None, results: dict[str, Any]) -> Path:
+    """Write `results` with their circumstances to `folder`/NAME-DEVICE.json; the newest replace the last."""
+    path = path_of(name, device, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps({"circumstances": circumstances(device), **results}, indent=1) + "\n")
     return path

@@ -8,14 +8,26 @@ from typing import Any, NamedTuple
 
 import torch
 
+# Above this the launches from Python no longer show.
+_LONG_MS = 20.0
+
 
 class Timing(NamedTuple):
-    """Attributes: median and 90th percentile in ms, how often it ran, and the most memory it held, in bytes."""
+    """A function's time.
+
+    Attributes:
+        median_ms: of one run.
+        p90_ms: 90th percentile.
+        runs: how often it ran.
+        peak_bytes: the most memory it held; None on a CPU.
+        replayed: whether a CUDA graph was timed, without the launches from Python.
+    """
 
     median_ms: float
     p90_ms: float
     runs: int
     peak_bytes: int | None
+    replayed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return self._asdict()
@@ -53,11 +65,24 @@ def measure(function: Callable[[], Any], device: torch.device, seconds: float = 
 
 
 def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: float = 0.5) -> Timing:
-    """`measure` without the launches from Python: short functions are replayed many times from one CUDA graph."""
-    timing = measure(function, device, seconds)
-    if device.type != "cuda" or timing.median_ms > 1.0:
-        return timing
-    repeats = 20
+    """`measure` without the launches from Python: all but long functions are replayed from one CUDA graph.
+
+    A function that cannot be captured is timed with its launches; `replayed` of the result says which it was.
+    """
+    once = measure(function, device, 0.0)
+    if device.type != "cuda" or once.median_ms > _LONG_MS:
+        return measure(function, device, seconds)
+    repeats = max(1, min(20, int(_LONG_MS / once.median_ms)))
+    try:
+        graph = _capture(function, repeats)
+    except Exception:
+        torch.cuda.synchronize(device)
+        return measure(function, device, seconds)
+    replayed = measure(graph.replay, device, seconds)
+    return Timing(replayed.median_ms / repeats, replayed.p90_ms / repeats, replayed.runs, once.peak_bytes, True)
+
+
+def _capture(function: Callable[[], Any], repeats: int) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -68,8 +93,7 @@ def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: 
     with torch.cuda.graph(graph):
         for _ in range(repeats):
             function()
-    replayed = measure(graph.replay, device, seconds)
-    return Timing(replayed.median_ms / repeats, replayed.p90_ms / repeats, replayed.runs, timing.peak_bytes)
+    return graph
 
 
 def _wait(device: torch.device) -> None:

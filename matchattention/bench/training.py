@@ -37,8 +37,12 @@ def bench_training(
     modes: list[Mode] | None = None,
     seconds: float = 2.0,
     say: Callable[[str], None] = print,
+    keep: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
-    """Samples a second and memory of a step in each mode; the plain operator beside the fused one on a GPU."""
+    """Samples a second and memory of a step in each mode; the plain operator beside the fused one on a GPU.
+
+    `keep` takes the results so far after each mode.
+    """
     gpu = device.type == "cuda"
     batch = example_batch(pairs, *shape, device)
     results: dict[str, Any] = {"network": name, "crop": list(shape), "batch": pairs, "modes": {}}
@@ -67,6 +71,7 @@ def bench_training(
         except Exception as error:
             results["modes"][label] = {"failed": first_line(error)}
             say(f"{label:24s} failed: {first_line(error)}")
+        keep(results)
         if gpu:
             torch.cuda.empty_cache()
     return results

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Keep = Callable[[dict[str, Any]], object]
 
 EPILOG = """\
 examples:
@@ -13,7 +21,8 @@ examples:
   matchattention bench training --batch 8           one step, plain and captured
   matchattention bench all --minutes 3              the three of them within a time limit
 
-Results go to benchmarks/results/NAME-DEVICE.json with date, commit, hardware and versions.
+Results go to benchmarks/results/NAME-DEVICE.json with date, commit, hardware and versions, after every part: what was
+measured before a run is stopped is there.
 """
 
 
@@ -29,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of each case")
     parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")
     parser.add_argument("--no-parity", action="store_true", help="leave the comparison with fp32 out")
+    parser.add_argument("--profile", action="store_true", help="of `network`: keep the table of a pass's kernels too")
     parser.add_argument("--minutes", type=float, default=3.0, help="of `all`: begin no further part after this")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path, help="folder of the JSON files (default: benchmarks/results)")
@@ -46,8 +56,10 @@ def run(arguments: argparse.Namespace) -> None:
         if time.monotonic() - begin > 60 * arguments.minutes and arguments.what == "all":
             print(f"{part}: left out, the {arguments.minutes:g} minutes are over")
             continue
+        name = part if part == "operator" else f"{part}-{arguments.model}"
+        keep = functools.partial(report.write, name, device, arguments.output)
         try:
-            results = _run_part(part, arguments, device)
+            keep(_run_part(part, arguments, device, keep))
         except InputError:
             raise
         except Exception as error:
@@ -55,27 +67,29 @@ def run(arguments: argparse.Namespace) -> None:
                 raise
             print(f"{part} failed: {type(error).__name__}: {error}")
             continue
-        name = part if part == "operator" else f"{part}-{arguments.model}"
-        print(f"written: {report.write(name, device, results, arguments.output)}")
+        print(f"written: {report.path_of(name, device, arguments.output)}")
 
 
-def _run_part(part: str, arguments: argparse.Namespace, device):  # type: ignore[no-untyped-def]
+def _run_part(part: str, arguments: argparse.Namespace, device: torch.device, keep: Keep) -> dict[str, Any]:
     modes = arguments.modes.split(",") if arguments.modes else None
+    say = functools.partial(print, flush=True)
     if part == "operator":
         from matchattention.bench.operator import bench_operator
 
-        return bench_operator(device, arguments.seconds, arguments.most_side)
+        return bench_operator(device, arguments.seconds, arguments.most_side, say=say, keep=keep)
     if part == "network":
         from matchattention.bench.network import bench_network
 
         return bench_network(
             device, arguments.model, _size(arguments.size, (512, 1024)), arguments.precision, modes,
             arguments.seconds, large=not arguments.no_large, with_parity=not arguments.no_parity,
+            with_kernels=arguments.profile, say=say, keep=keep,
         )
     from matchattention.bench.training import bench_training
 
     return bench_training(
-        device, arguments.model, _size(arguments.size, (512, 768)), arguments.batch, modes, arguments.seconds
+        device, arguments.model, _size(arguments.size, (512, 768)), arguments.batch, modes, arguments.seconds,
+        say=say, keep=keep,
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from matchattention.bench import network as network_bench
 from matchattention.bench import operator as operator_bench
 from matchattention.bench import report, timing
+from matchattention.bench.kernels import summarize
 from matchattention.bench.scenes import image_pair, relative_positions, smooth_field
 from matchattention.cli.main import main
 from matchattention.models.config import NetworkConfig
@@ -96,19 +97,68 @@ def test_network_bench_on_a_cpu(monkeypatch):
         CPU, shape=(32, 64), seconds=0.0, large=False, with_parity=False, say=lambda text: None
     )
     assert found["modes"]["eager"]["median_ms"] > 0
+    assert found["modes"]["eager"]["ready_s"] > 0
     assert found["flops"] > 0
     assert found["trained_weights"] is False
 
 
 def test_parity_states_both_ends_of_the_image():
     torch.manual_seed(0)
-    rows = network_bench.parity(MatchNetwork(SMALL).eval(), CPU, "bf16", (64,))
-    assert rows[0]["width"] == 64
-    assert 0 < rows[0]["mean_px"] <= rows[0]["max_px"]
+    row = network_bench.parity(MatchNetwork(SMALL).eval(), CPU, "bf16", (32, 64))
+    assert row["width"] == 64
+    assert 0 < row["mean_px"] <= row["max_px"]
+
+
+def test_every_part_is_kept_as_soon_as_it_is_known(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(network_bench, "load_or_create", lambda name: (MatchNetwork(SMALL).eval(), False))
+    monkeypatch.setattr(network_bench, "PARITY_SIZES", ((32, 64), (32, 96)))
+    monkeypatch.setattr(network_bench, "LARGE_SIZES", {"2K": (32, 64)})
+    kept = []
+    network_bench.bench_network(
+        CPU, shape=(32, 64), precision="bf16", modes=["eager", "capture"], seconds=0.0, say=lambda text: None,
+        keep=lambda results: kept.append(json.loads(json.dumps(results))),
+    )
+    assert [len(results["modes"]) for results in kept] == [1, 2, 2, 2, 2]
+    assert [len(results.get("parity_with_fp32", [])) for results in kept] == [0, 0, 1, 2, 2]
+    assert "needs a GPU" in kept[-1]["modes"]["capture"]["failed"]
+    assert kept[-1]["large"]["2K"]["mode"] == "eager"
+
+
+def test_the_operators_cases_are_kept_one_by_one(monkeypatch):
+    monkeypatch.setattr(operator_bench, "SWEEP", (8, 12))
+    monkeypatch.setattr(operator_bench, "copy_bandwidth", lambda device: 1e9)
+    kept = []
+    operator_bench.bench_operator(
+        CPU, seconds=0.0, most_side=12, say=lambda text: None, keep=lambda results: kept.append(len(results["cases"]))
+    )
+    assert kept == [1, 2, 2]
+
+
+def test_kernels_of_a_trace_are_grouped_by_name_and_grid():
+    def kernel(name, begin, duration, grid):
+        facts = {"grid": grid, "block": [128, 1, 1], "registers per thread": 80, "shared memory": 512}
+        return {"cat": "kernel", "name": name, "ts": begin, "dur": duration, "args": facts}
+
+    found = summarize(
+        [
+            kernel("contract_kernel", 10.0, 4.0, [64, 1, 1]),
+            kernel("contract_kernel", 15.0, 6.0, [64, 1, 1]),
+            kernel("contract_kernel", 21.0, 1.0, [128, 1, 1]),
+            kernel("block_attention_kernel", 30.0, 9.0, [64, 1, 1]),
+            {"cat": "cpu_op", "name": "aten::add", "ts": 0.0, "dur": 99.0},
+        ]
+    )
+    assert [(row["name"], row["launches"], row["total_us"]) for row in found["kernels"]] == [
+        ("contract_kernel", 2, 10.0), ("block_attention_kernel", 1, 9.0), ("contract_kernel", 1, 1.0),
+    ]
+    assert (found["launches"], found["busy_us"], found["span_us"]) == (4, 20.0, 29.0)
+    assert found["attention_share"] == pytest.approx(0.45)
+    assert list(found["attention_kernels"]) == ["block_attention"]
 
 
 def test_results_carry_their_circumstances(tmp_path):
-    path = report.write("operator", CPU, {"cases": []}, tmp_path)
+    path = report.write("operator", CPU, tmp_path, {"cases": []})
     stored = json.loads(path.read_text())
     assert stored["cases"] == []
     assert {"date", "commit", "torch", "cpu", "threads"} <= set(stored["circumstances"])

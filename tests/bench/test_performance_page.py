@@ -1,0 +1,33 @@
+"""The page's tables come out of whole runs and of stopped ones."""
+
+import runpy
+from pathlib import Path
+
+PAGE = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "performance_page.py"))
+TIME = {"median_ms": 1.5, "p90_ms": 1.6, "runs": 9, "peak_bytes": 2**30}
+HEAD = {"network": "rt", "trained_weights": False, "shape": [512, 1024], "precision": "fp16", "flops": 6e10}
+
+
+def test_a_run_that_was_stopped_before_its_first_result():
+    assert "60.0 GFLOP" in PAGE["network_section"](HEAD)
+    assert "| case |" in PAGE["operator_section"]({})
+    assert "PyTorch None" in PAGE["where"]({})
+
+
+def test_a_run_that_was_stopped_on_its_way():
+    modes = {"fused": {**TIME, "attention_share": 0.25, "attention_kernels": {"block_attention": "all"}}}
+    text = PAGE["network_section"]({**HEAD, "modes": {**modes, "capture": {"failed": "RuntimeError: no"}}})
+    assert "| fused | 1.500 (1.600) | 1.00 |  | 25.0 % |" in text
+    assert "| capture | RuntimeError: no | – |  |  |" in text
+    assert "`block_attention*`: all" in text
+    rows = [{"width": 1024, "failed": "RuntimeError: no"}]
+    assert "| 1024 | RuntimeError: no |" in PAGE["network_section"]({**HEAD, "parity_with_fp32": rows})
+
+
+def test_a_whole_run():
+    parity = {"width": 1024, "mean_px": 0.01, "mean_px_first_quarter": 0.02, "mean_px_last_quarter": 0.03}
+    large = {"2K": {"shape": [1088, 2048], **TIME}}
+    text = PAGE["network_section"]({**HEAD, "parity_with_fp32": [parity], "large": large, "growth_exponent": 1.0})
+    assert "| 1024 | 0.0100 | 0.0200 | 0.0300 |" in text
+    assert "| 2K | 2048x1088 | 1.500 (1.600) | 1.00 |" in text
+    assert "power 1.000" in text
