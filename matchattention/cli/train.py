@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a dataset on disk, beside the preset's sources; repeat to mix",
     )
     what.add_argument("--rate", type=float, help="peak learning rate")
+    what.add_argument("--optimizer", choices=("adamw", "muon"))
     what.add_argument("--schedule", choices=("constant", "one-cycle"))
     what.add_argument("--seed", type=int, help="of everything random (0)")
     where = parser.add_argument_group("where")
@@ -156,6 +157,9 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
         schedule = dataclasses.replace(schedule, cooldown=True)
     if arguments.cooldown_fraction is not None:
         schedule = dataclasses.replace(schedule, cooldown_fraction=arguments.cooldown_fraction)
+    optimizer = preset.optimizer
+    if arguments.optimizer is not None:
+        optimizer = dataclasses.replace(optimizer, kind=arguments.optimizer)
     stages = preset.stages
     if arguments.size:
         stages = tuple(_parse_size(text, preset.stages[0].batch) for text in arguments.size)
@@ -170,6 +174,7 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
     return dataclasses.replace(
         preset,
         schedule=schedule,
+        optimizer=optimizer,
         stages=stages,
         sources=sources,
         start=arguments.start or preset.start,

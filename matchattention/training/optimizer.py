@@ -1,29 +1,41 @@
-"""One update of the weights: gradient norm, clipping, AdamW, running average, all on the device."""
+"""One update of the weights: gradient norm, clipping, AdamW or Muon, running average, all on the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from matchattention.errors import InputError
+from matchattention.training.muon import Muon, is_matrix
+
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and the weight average.
+    """How weights follow gradients, and their average.
 
     Attributes:
+        kind: "adamw", or "muon": orthogonalised momentum for matrices and AdamW for the rest.
         weight_decay: Applied to weights with two or more dimensions only; norms, biases and residual
             scales have none.
         betas: AdamW's.
+        momentum: Muon's.
         clip: Largest gradient norm; longer gradients are scaled down to it.
         average_decay: Decay of the exponential average of the weights, reached gradually.
     """
 
+    kind: Literal["adamw", "muon"] = "adamw"
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.99)
+    momentum: float = 0.95
     clip: float = 1.0
     average_decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("adamw", "muon"):
+            raise InputError(f"unknown optimizer '{self.kind}': choose adamw or muon")
 
 
 class Updater:
@@ -48,13 +60,14 @@ class Updater:
         self._average_weight = torch.ones((), device=device)
         self.statistics = torch.zeros(4, device=device)
         on_gpu = device.type == "cuda"
+        matrices = [p for p in self.parameters if config.kind == "muon" and is_matrix(p)]
+        self.muon = Muon(matrices, config.momentum, config.weight_decay) if matrices else None
+        chosen = {id(p) for p in matrices}
+        self._rest = [p for p in self.parameters if id(p) not in chosen]
         self.optimizer = torch.optim.AdamW(
             [
-                {
-                    "params": [p for p in self.parameters if p.dim() >= 2],
-                    "weight_decay": config.weight_decay,
-                },
-                {"params": [p for p in self.parameters if p.dim() < 2], "weight_decay": 0.0},
+                {"params": [p for p in self._rest if p.dim() >= 2], "weight_decay": config.weight_decay},
+                {"params": [p for p in self._rest if p.dim() < 2], "weight_decay": 0.0},
             ],
             lr=self.rate,
             betas=config.betas,
@@ -68,12 +81,20 @@ class Updater:
 
     def _fill_state(self) -> None:
         """Give every parameter its moments now: made lazily, they would be captured as zeros for ever."""
-        for parameter in self.parameters:
+        for parameter in self._rest:
             self.optimizer.state[parameter] = {
                 "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """What the optimizer remembers of each parameter, by name: live tensors to save or to fill."""
+        names = {id(p): name for name, p in zip(self.names, self.parameters)}
+        found = {names[id(p)]: dict(self.optimizer.state[p]) for p in self._rest}
+        for parameter, momentum in self.muon.momenta() if self.muon is not None else ():
+            found[names[id(parameter)]] = {"momentum": momentum}
+        return found
 
     def set_rates(self, learning_rate: float, step: int) -> None:
         """Values of the next update; ``step`` counts the updates the average has seen."""
@@ -90,9 +111,12 @@ class Updater:
         # The fused kernel divides by `grad_scale` and does nothing where `found_inf`: clipping and
         # skipping cost no pass over the gradients and no synchronisation.
         optimizer: torch.optim.Optimizer = self.optimizer
-        optimizer.grad_scale = (norm / self.config.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)  # type: ignore[attr-defined]
+        divisor = (norm / self.config.clip).clamp(min=1.0).nan_to_num(1.0, 1.0)
+        optimizer.grad_scale = divisor  # type: ignore[attr-defined]
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         optimizer.step()
+        if self.muon is not None:
+            self.muon.step(self.rate, divisor, finite)
         weights: list[Tensor] = [p.detach() for p in self.parameters]
         difference = list(torch._foreach_sub(weights, self.average))  # type: ignore[arg-type]
         torch._foreach_mul_(difference, self._average_weight)

@@ -45,11 +45,6 @@ class Counters:
     skipped: int = 0
 
 
-def _moments(updater: Updater, key: str) -> dict[str, Tensor]:
-    state = updater.optimizer.state
-    return {name: state[p][key] for name, p in zip(updater.names, updater.parameters)}
-
-
 def save_state(path: Path, model: nn.Module, updater: Updater, counters: Counters, recipe: dict[str, Any]) -> None:
     """Write everything that an exact continuation needs, whole or not at all."""
     random = {"cpu": torch.get_rng_state()}
@@ -60,9 +55,7 @@ def save_state(path: Path, model: nn.Module, updater: Updater, counters: Counter
         "recipe": json.dumps(recipe),
         "model": model.state_dict(),
         "average": updater.averaged(),
-        "step": _moments(updater, "step"),
-        "exp_avg": _moments(updater, "exp_avg"),
-        "exp_avg_sq": _moments(updater, "exp_avg_sq"),
+        "moments": updater.moments(),
         "random": random,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,13 +71,18 @@ def load_state(path: Path, model: nn.Module, updater: Updater) -> Counters:
     _copy_weights(model, content["model"])
     for name, average in updater.averaged().items():
         average.copy_(content["average"][name])
-    for key in ("step", "exp_avg", "exp_avg_sq"):
-        for name, moment in _moments(updater, key).items():
-            moment.copy_(content[key][name])
+    counters = Counters(**content["counters"])
+    for name, moments in updater.moments().items():
+        kept = content["moments"][name]
+        if moments.keys() != kept.keys():  # another optimizer from here on: its moments begin empty
+            counters.restarted_at = counters.steps
+            continue
+        for key, moment in moments.items():
+            moment.copy_(kept[key])
     torch.set_rng_state(content["random"]["cpu"])
     if torch.cuda.is_available() and "cuda" in content["random"]:
         torch.cuda.set_rng_state(content["random"]["cuda"])
-    return Counters(**content["counters"])
+    return counters
 
 
 def quantise_squares(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,10 +109,11 @@ def export_compact(
     The first moments and the weight average are left out: they forget within tens and thousands of steps.
     """
     tensors = {f"weight.{name}": value.detach().cpu().half().contiguous() for name, value in model.state_dict().items()}
-    for name, square in _moments(updater, "exp_avg_sq").items():
-        codes, largest = quantise_squares(square.detach().cpu())
-        tensors[f"square.{name}"] = codes.contiguous()
-        tensors[f"largest.{name}"] = largest
+    for name, moments in updater.moments().items():
+        if "exp_avg_sq" in moments:
+            codes, largest = quantise_squares(moments["exp_avg_sq"].detach().cpu())
+            tensors[f"square.{name}"] = codes.contiguous()
+            tensors[f"largest.{name}"] = largest
     data = save_tensors(tensors, {"counters": json.dumps(asdict(counters))})
     return write_parts(data, folder / COMPACT_FILE, part_bytes)
 
@@ -132,10 +131,14 @@ def load_compact(folder: Path, model: nn.Module, updater: Updater) -> Counters |
     _check_names(folder, model, weights)
     _copy_weights(model, weights)
     updater.restart_average()
-    for name, square in _moments(updater, "exp_avg_sq").items():
-        square.copy_(restore_squares(tensors[f"square.{name}"], tensors[f"largest.{name}"]))
-    for step in _moments(updater, "step").values():
-        step.fill_(counters.steps)
+    for name, moments in updater.moments().items():
+        if "exp_avg_sq" not in moments:
+            counters.restarted_at = counters.steps  # momentum does not travel
+        elif f"square.{name}" in tensors:
+            moments["exp_avg_sq"].copy_(restore_squares(tensors[f"square.{name}"], tensors[f"largest.{name}"]))
+            moments["step"].fill_(counters.steps)
+        else:
+            counters.restarted_at = counters.steps
     counters.average_steps = 0
     return counters
 
