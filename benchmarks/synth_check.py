@@ -1,10 +1,11 @@
-"""Check and time the scene renderer on a CUDA machine, in about a minute.
+"""Check and time the scene renderer on a CUDA machine.
 
-    python benchmarks/synth_check.py OUTPUT_FOLDER
+    python benchmarks/synth_check.py OUTPUT_FOLDER --seconds 120
 
-Prints the agreement of the Triton kernels with their torch twins on the same scenes, pairs per second and peak
-memory at two sizes, pairs per second sustained for 20 s with scenes drawn in processes, and saves a few samples as
-.npy (image, disparity, occlusion) to look at elsewhere.
+Parts, the most important first: pairs per second sustained at two sizes with scenes drawn in processes, milliseconds
+of each stage, agreement of the Triton kernels with their torch twins, a few samples to look at elsewhere, pairs per
+second without the sensor. Each part is printed and written to OUTPUT_FOLDER/synth_check.json as it is done; none is
+begun after --seconds.
 """
 
 from __future__ import annotations
@@ -12,80 +13,63 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from matchattention.data.atomic import replacing
 from matchattention.synth import cast_torch, cast_triton, photo_bank, shade_torch, shade_triton
 from matchattention.synth import render as rendering
 from matchattention.synth.blocks import Block
 from matchattention.synth.config import PRESETS
+from matchattention.synth.drawing import DrawingPool, default_workers, shared_pool
 from matchattention.synth.scene import convert, draw_scenes
 from matchattention.synth.stream import DRAW_AT_ONCE, SceneStream
 from matchattention.synth.tables import photo_pyramid
 
 
-def parity(device: torch.device) -> dict[str, float]:
-    """Same tables through both backends: share of rays that hit the same thing, and how far colours differ."""
-    config = replace(PRESETS["mixed"], layouts={"room": 1.0, "tabletop": 1.0, "street": 1.0, "forest": 1.0})
-    size = (96, 160)
-    host = draw_scenes(config, 5, range(4), size)
-    scene = convert(host, lambda tensor: tensor.to(device))
-    views = rendering.two_views(scene, rendering.choose_baseline(scene, config, size))
-    photos = photo_pyramid(None, device)
-    on_device = rendering.prepare(scene, views, config, photos)
-    on_host = rendering.Prepared(*(convert(part, torch.Tensor.cpu) for part in on_device))
-    offsets = rendering.sample_offsets(config.samples, device)
-    depth, hit = cast_triton.cast(on_device.tables, on_device.cameras, size, offsets)
-    twin_depth, twin_hit = cast_torch.cast(on_host.tables, on_host.cameras, size, offsets.cpu())
-    same = hit.cpu() == twin_hit
-    relative = ((depth.cpu() - twin_depth).abs() / twin_depth)[same]
-    image = shade_triton.shade(on_device.shading, on_device.tables, on_device.cameras, offsets, depth, hit)
-    twin = shade_torch.shade(on_host.shading, on_host.tables, on_host.cameras, offsets.cpu(), depth.cpu(), hit.cpu())
-    difference = (image.cpu() - twin).abs() / (0.01 + twin.abs())
-    return {
-        "same_hit": same.float().mean().item(),
-        "depth_max_relative": relative.max().item(),
-        "colour_mean_relative": difference.mean().item(),
-        "colour_p999_relative": _quantile(difference, 0.999),
-    }
+class Setup(NamedTuple):
+    """What all parts share.
+
+    Attributes:
+        device: of the renderer.
+        bank: photos, loaded once.
+        pool: drawing processes: they end with the last one who holds them, and each takes seconds to start.
+    """
+
+    device: torch.device
+    bank: Tensor | None
+    pool: DrawingPool
+
+    def stream(self, size: tuple[int, int], batch: int, seed: int, sensor: str = "default") -> SceneStream:
+        config = replace(PRESETS["mixed"], sensor=sensor)
+        return SceneStream(config, size, batch, seed, self.device, bank=self.bank)
 
 
-def _quantile(values: torch.Tensor, share: float) -> float:
-    flat = values.flatten().sort().values
-    return flat[int(share * (len(flat) - 1))].item()
+def close(stream: SceneStream) -> None:
+    """Ask for no more scenes: the next part shall have the cores for itself."""
+    for block in stream._blocks.values():
+        block.cancel()
+    stream._blocks.clear()
 
 
-def speed(device: torch.device, size: tuple[int, int], batch: int, batches: int, sensor: str) -> dict[str, float]:
-    """Pairs per second of the whole stream, and of its stages."""
-    stream = SceneStream(replace(PRESETS["mixed"], sensor=sensor), size, batch, 1, device)
-    for _ in range(3):
-        stream.next()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    for _ in range(batches):
-        stream.next()
-    launched = time.perf_counter() - start
-    torch.cuda.synchronize()
-    total = time.perf_counter() - start
-    return {
-        "pairs_per_s": batch * batches / total,
-        "host_share": launched / total,
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
-    }
-
-
-def sustained(device: torch.device, size: tuple[int, int], batch: int, seconds: float) -> dict[str, float]:
+def sustained(
+    setup: Setup, size: tuple[int, int], seconds: float, sensor: str = "default", batch: int = 32
+) -> dict[str, float]:
     """Pairs per second of the whole stream over a time that no stock of drawn scenes lasts for.
 
     The host stays two batches ahead of the GPU, as in training; `launch_ms` is what a batch costs it and
-    `waiting_share` the time it waited for scenes.
+    `waiting_share` the time it waited for scenes. `first_batch_s` holds starting processes and compiling kernels.
     """
-    stream = SceneStream(PRESETS["mixed"], size, batch, 1, device)
+    began = time.perf_counter()
+    stream = setup.stream(size, batch, 1, sensor)
     waited = 0.0
     wait_for_block = stream._await_block
 
@@ -97,9 +81,13 @@ def sustained(device: torch.device, size: tuple[int, int], batch: int, seconds: 
         return block
 
     stream._await_block = timed_wait  # type: ignore[method-assign]
-    for _ in range(3):
+    stream.next()
+    torch.cuda.synchronize()
+    first, first_wait = time.perf_counter() - began, waited
+    for _ in range(2):
         stream.next()
     torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
     waited, launching, batches = 0.0, 0.0, 0
     ahead: deque[torch.cuda.Event] = deque()
     start = time.perf_counter()
@@ -115,28 +103,32 @@ def sustained(device: torch.device, size: tuple[int, int], batch: int, seconds: 
             ahead.popleft().synchronize()
     torch.cuda.synchronize()
     total = time.perf_counter() - start
+    close(stream)
     return {
         "pairs_per_s": batch * batches / total,
         "seconds": total,
         "workers": stream.workers,
         "launch_ms": (launching - waited) * 1e3 / batches,
         "waiting_share": waited / total,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        "first_batch_s": first,
+        "first_scenes_s": first_wait,
     }
 
 
-def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict[str, float]:
+def stages(setup: Setup, size: tuple[int, int], count: int = 16) -> dict[str, float]:
     """Milliseconds of GPU time per pair of each stage, and of one core for drawing as the workers do."""
     config = PRESETS["mixed"]
+    photos = photo_pyramid(setup.bank, setup.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    draw_scenes(config, 9, range(8), size, 0)
+    draw_scenes(config, 9, range(8), size, photos.amount)
     start = time.perf_counter()
-    host = draw_scenes(config, 9, range(DRAW_AT_ONCE), size, 0)
+    host = draw_scenes(config, 9, range(DRAW_AT_ONCE), size, photos.amount)
     drawing = (time.perf_counter() - start) * 1e3 / DRAW_AT_ONCE
     torch.set_num_threads(threads)
-    scene = convert(host, lambda tensor: tensor[:count].to(device))
-    offsets = rendering.sample_offsets(config.samples, device)
-    photos = photo_pyramid(photo_bank.load(), device)
+    scene = convert(host, lambda tensor: tensor[:count].to(setup.device))
+    offsets = rendering.sample_offsets(config.samples, setup.device)
     result = {"draw_host": drawing}
 
     def timed(name: str, work: object) -> object:
@@ -161,35 +153,88 @@ def stages(device: torch.device, size: tuple[int, int], count: int = 16) -> dict
     return result
 
 
-def save_samples(device: torch.device, folder: Path) -> None:
-    """A few pairs for eyes elsewhere."""
-    folder.mkdir(parents=True, exist_ok=True)
-    batch = SceneStream(PRESETS["mixed"], (384, 576), 16, 11, device).next()
+def parity(setup: Setup) -> dict[str, float]:
+    """Same tables through both backends: share of rays that hit the same thing, and how far colours differ."""
+    config = replace(PRESETS["mixed"], layouts={"room": 1.0, "tabletop": 1.0, "street": 1.0, "forest": 1.0})
+    size, device = (48, 80), setup.device
+    photos = photo_pyramid(setup.bank, device)  # as everywhere else: no bank would be another kernel
+    host = draw_scenes(config, 5, range(4), size, photos.amount)
+    scene = convert(host, lambda tensor: tensor.to(device))
+    views = rendering.two_views(scene, rendering.choose_baseline(scene, config, size))
+    on_device = rendering.prepare(scene, views, config, photos)
+    on_host = rendering.Prepared(*(convert(part, torch.Tensor.cpu) for part in on_device))
+    offsets = rendering.sample_offsets(config.samples, device)
+    depth, hit = cast_triton.cast(on_device.tables, on_device.cameras, size, offsets)
+    twin_depth, twin_hit = cast_torch.cast(on_host.tables, on_host.cameras, size, offsets.cpu())
+    same = hit.cpu() == twin_hit
+    relative = ((depth.cpu() - twin_depth).abs() / twin_depth)[same]
+    image = shade_triton.shade(on_device.shading, on_device.tables, on_device.cameras, offsets, depth, hit)
+    twin = shade_torch.shade(on_host.shading, on_host.tables, on_host.cameras, offsets.cpu(), depth.cpu(), hit.cpu())
+    difference = (image.cpu() - twin).abs() / (0.01 + twin.abs())
+    return {
+        "same_hit": same.float().mean().item(),
+        "depth_max_relative": relative.max().item(),
+        "colour_mean_relative": difference.mean().item(),
+        "colour_p999_relative": _quantile(difference, 0.999),
+    }
+
+
+def _quantile(values: torch.Tensor, share: float) -> float:
+    flat = values.flatten().sort().values
+    return flat[int(share * (len(flat) - 1))].item()
+
+
+def save_samples(setup: Setup, folder: Path) -> dict[str, float]:
+    """A few pairs for eyes elsewhere, in files of at most 10 MiB."""
+    stream = setup.stream((384, 576), 8, 11)
+    batch = stream.next()
+    close(stream)
     np.save(folder / "images.npy", torch.stack((batch.image0, batch.image1), 1).round().byte().cpu().numpy())
     np.save(folder / "disparity.npy", (-batch.field0[..., 0]).half().cpu().numpy())
     np.save(folder / "occluded.npy", batch.occluded0.cpu().numpy())
+    return {"pairs": 8}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="folder for samples and the report")
-    parser.add_argument("--batches", type=int, default=10, help="batches to time")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time of the sustained measurement")
+    parser.add_argument("--seconds", type=float, default=120.0, help="begin no part after this (default: 120)")
+    parser.add_argument("--sustained", type=float, default=8.0, help="seconds of each sustained measurement")
     arguments = parser.parse_args()
+    begin = time.perf_counter()
+    arguments.output.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda")
-    report: dict[str, object] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    start = time.perf_counter()
-    save_samples(device, arguments.output)
-    report["first_batch_s"] = time.perf_counter() - start
-    report["parity"] = parity(device)
-    for size in ((320, 640), (512, 768)):
-        for sensor in ("default", "clean"):
-            report[f"{size[0]}x{size[1]}_{sensor}"] = speed(device, size, 32, arguments.batches, sensor)
-        report[f"{size[0]}x{size[1]}_ms_per_pair"] = stages(device, size)
-    report["sustained_320x640"] = sustained(device, (320, 640), 32, arguments.seconds)
-    text = json.dumps(report, indent=1)
-    (arguments.output / "synth_check.json").write_text(text)
-    print(text)
+    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+
+    def note(name: str, made: Callable[[], dict[str, float]]) -> None:
+        """One part: its numbers, or why there are none."""
+        start = time.perf_counter()
+        if start - begin > arguments.seconds:
+            report[name] = {"left_out": True}
+        else:
+            try:
+                report[name] = made()
+            except Exception:
+                report[name] = {"failed": traceback.format_exc(limit=4)}
+            report[name]["part_s"] = time.perf_counter() - start
+        numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in report[name].items()}
+        print(f"{time.perf_counter() - begin:6.1f} s  {name}: {json.dumps(numbers)}", flush=True)
+        with replacing(arguments.output / "synth_check.json") as temporary:
+            temporary.write_text(json.dumps(report, indent=1) + "\n")
+
+    pool = shared_pool(default_workers(device))
+    bank = photo_bank.load(device=device)
+    setup = Setup(device, bank, pool)
+    note("start", lambda: {"bank_s": time.perf_counter() - begin, "photos": 0 if bank is None else len(bank)})
+    large, small = (512, 768), (320, 640)
+    note("sustained_512x768", lambda: sustained(setup, large, arguments.sustained))
+    note("sustained_320x640", lambda: sustained(setup, small, arguments.sustained))
+    note("ms_per_pair_512x768", lambda: stages(setup, large))
+    note("parity", lambda: parity(setup))
+    note("samples", lambda: save_samples(setup, arguments.output))
+    note("sustained_512x768_clean", lambda: sustained(setup, large, arguments.sustained / 2, "clean"))
+    note("ms_per_pair_320x640", lambda: stages(setup, small))
+    pool.close()
 
 
 if __name__ == "__main__":
