@@ -118,8 +118,8 @@ def run(arguments: argparse.Namespace) -> None:
             minutes = preset.minutes
         torch.manual_seed(preset.seed)
         source = make_source(preset.sources, preset.seed, device)
-        # Held-out pairs come from the first renderer; a pool would only repeat them.
-        rendered = [dataclasses.replace(c, pool=0) for c in preset.sources if c.kind != "data"][:1]
+        # Held-out pairs come from the first renderer; a pool or a mirror would only repeat them.
+        rendered = [dataclasses.replace(c, pool=0, mirror=False) for c in preset.sources if c.kind != "data"][:1]
         held_out = make_source(rendered, preset.seed + 1_000_003, device) if rendered else None
         model, config = build_model(preset, device, weights=resume is None)
         options = RunOptions(
@@ -202,7 +202,7 @@ def _parse_source(text: str) -> SourceConfig:
     kind, _, preset = name.partition(":")
     if kind not in ("scenes", "photos", "cards"):
         raise InputError(f"unknown source '{kind}': choose scenes, photos or cards, or name files with --data")
-    return SourceConfig(kind, weight, preset)  # type: ignore[arg-type]
+    return SourceConfig(kind, weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
 
 
 def _data_source(name: str, weight: float) -> SourceConfig:

@@ -52,14 +52,18 @@ class ConvexUpsampling(nn.Module):
         self.head = nn.Conv2d(channels, hidden, 3, padding=1)
         self.weights = nn.Conv2d(hidden, 9 * factor * factor, 1)
 
-    def mask(self, features: Tensor) -> Tensor:
-        """(B, H, W, 9, factor * factor) weights that sum to one over the nine neighbours."""
+    def forward(self, features: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Upsample fields (B, H, W, C) of positions with one set of weights; values grow with the factor."""
+        weights = self.neighbour_weights(features)
+        return tuple(self._combine(weights, field) for field in fields)
+
+    def neighbour_weights(self, features: Tensor) -> Tensor:
+        """(B, H, W, 9, factor * factor), sums to one over the nine neighbours."""
         hidden = F.relu(as_tokens(self.head(as_image(features))))
         logits = F.linear(hidden, self.weights.weight.flatten(1), self.weights.bias)
         return logits.to(positions_dtype(logits)).unflatten(-1, (9, -1)).softmax(-2)
 
-    def forward(self, mask: Tensor, field: Tensor) -> Tensor:
-        """Upsample a field (B, H, W, C) of positions; values grow with the factor."""
+    def _combine(self, weights: Tensor, field: Tensor) -> Tensor:
         batch, height, width, channels = field.shape
         image = as_image(field * self.factor)
         padded = as_tokens(
@@ -69,6 +73,6 @@ class ConvexUpsampling(nn.Module):
         for index in range(9):
             dy, dx = divmod(index, 3)
             neighbour = padded[:, dy : dy + height, dx : dx + width]
-            total = total + mask[:, :, :, index].unsqueeze(-1) * neighbour.unsqueeze(-2)
+            total = total + weights[:, :, :, index].unsqueeze(-1) * neighbour.unsqueeze(-2)
         grid = total.view(batch, height, width, self.factor, self.factor, channels)
         return grid.transpose(2, 3).reshape(batch, height * self.factor, width * self.factor, channels)

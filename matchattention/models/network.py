@@ -125,13 +125,11 @@ class MatchNetwork(nn.Module):
                 steps += [Step(scale, "self", after_self), Step(scale, "cross", cross)]
             if index < len(SCALES) - 1:
                 upsample = self.field_upsamplings[index]
-                mask = upsample.mask(features)  # type: ignore[operator]
-                cross = upsample(mask, cross)
-                mean = upsample(mask, self_position.mean(-2))
+                cross, mean = upsample(features, cross, self_position.mean(-2))
                 self_position = mean.unsqueeze(-2).repeat(1, 1, 1, self.config.heads, 1)
                 features = self.feature_upsamplings[index](features, encoded[-2 - index])
                 steps.append(Step(SCALES[index + 1], "self", cross))
-        field = self.final_upsampling(self.final_upsampling.mask(features), cross)
+        (field,) = self.final_upsampling(features, cross)
         return Matches(crop_field(field, height, width), self_position, tuple(steps), start)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -242,10 +241,9 @@ def step_weights(scales: Sequence[int], first: float) -> list[float]:
     return [weight / totals[scale] for weight, scale in zip(raw, scales)]
 
 
-@lru_cache(maxsize=64)
-def _constants(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers as a tensor, copied to the device once: a copy inside a CUDA graph's capture is an error."""
-    return torch.tensor(values, dtype=torch.float32, device=device)
+def _weighted(weights: Sequence[float], terms: Tensor) -> Tensor:
+    """Sum of terms (S,) by weights; numbers, not a tensor of them, because a graph's capture allows no copy."""
+    return torch.stack([weight * term for weight, term in zip(weights, terms.unbind())]).sum()
 
 
 def total_loss(matches: MatchesLike, batch: Batch, config: LossConfig) -> dict[str, Tensor]:
@@ -278,16 +276,16 @@ def total_loss(matches: MatchesLike, batch: Batch, config: LossConfig) -> dict[s
             if not chosen:
                 continue
             positions = torch.stack([steps[i].position.float() for i in chosen])
-            weight = _constants(tuple(weights[i] for i in chosen), device)
+            weight = [weights[i] for i in chosen]
             if kind == "self" or not config.mask_occlusions:
                 terms = self_terms(positions, field, valid, scale)
-                sums[kind] = sums[kind] + (weight * terms).sum()
+                sums[kind] = sums[kind] + _weighted(weight, terms)
                 continue
             l1, consistency, visible = cross_terms(
                 positions, field, valid, scale, config.consistency_threshold
             )
-            sums["cross"] = sums["cross"] + (weight * l1).sum()
-            sums["consistency"] = sums["consistency"] + (weight * consistency).sum()
+            sums["cross"] = sums["cross"] + _weighted(weight, l1)
+            sums["consistency"] = sums["consistency"] + _weighted(weight, consistency)
             sums["visible"] = sums["visible"] + visible.mean() / len(scales)
 
     top, right = height - batch.field0.shape[1], width - batch.field0.shape[2]

@@ -43,12 +43,14 @@ class SourceConfig:
         weight: Share of each batch, relative to the other sources.
         preset: The renderer's preset, the photo bank's file, or NAME:PATH of a dataset; empty for the usual.
         pool: Repeat the first samples instead of making new ones for ever, for renderers on a CPU; 0 for no.
+        mirror: Train on every pair twice, the second time on its mirror image: rendering costs half as much.
     """
 
     kind: Literal["scenes", "photos", "data", "cards"]
     weight: float = 1.0
     preset: str = ""
     pool: int = 0
+    mirror: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ PRESETS: dict[str, Preset] = {
     "rt-synth": Preset(
         "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
         stages=(Stage(320, 640, 32, 0.6), Stage(384, 768, 32, 0.2), Stage(512, 768, 24, 0.2)),
+        sources=(SourceConfig("scenes", mirror=True),),
     ),
     "rt-finetune": FINE_TUNE,
     "rt": FINE_TUNE,

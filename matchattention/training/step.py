@@ -49,7 +49,7 @@ class TrainingStep:
         self.model = model
         self.updater = updater
         self.loss = loss
-        self.objective = objective
+        self.objective = self._plain_objective = objective
         self.mixed_precision = mixed_precision
         self.replicas = replicas or Replicas()
         self.device = updater.rate.device
@@ -161,7 +161,6 @@ class TrainingStep:
                 compile_blocks(self.model)
                 self._compiled = True
             self._warm_up(example, 1)
-            return "compile"
         except Exception as error:
             logger.warning("compiling failed, going on without: %s", _first_line(error))
             undo_compilation(self.model)
@@ -169,6 +168,15 @@ class TrainingStep:
             self._clear()
             torch.cuda.synchronize()
             return "eager"
+        try:
+            self.objective = torch.compile(self._plain_objective, fullgraph=True, dynamic=False)
+            self._warm_up(example, 1)
+        except Exception as error:
+            logger.warning("the loss could not be compiled, going on without: %s", _first_line(error))
+            self.objective = self._plain_objective
+            self._clear()
+            torch.cuda.synchronize()
+        return "compile"
 
     def _capture(self, example: Batch) -> Mode:
         slower = self.mode

@@ -9,6 +9,7 @@ import torch
 
 from matchattention.errors import InputError
 from matchattention.training.batch import Batch
+from matchattention.training.mirrored import MirroredAgain
 from matchattention.training.presets import SourceConfig
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, Source
 
@@ -25,6 +26,7 @@ def make_source(configs: Sequence[SourceConfig], seed: int, device: torch.device
         raise InputError("this preset needs pairs to train on: name them with --data folder:PATH")
     sources = [_make_one(config, seed, device) for config in configs]
     sources = [FinitePool(s, config.pool) if config.pool else s for s, config in zip(sources, configs)]
+    sources = [MirroredAgain(s) if config.mirror else s for s, config in zip(sources, configs)]
     if len(sources) == 1:
         return sources[0]
     return MixedSource(sources, [config.weight for config in configs])
