@@ -137,7 +137,7 @@ def compile_for_inference(
     if mode != "auto":
         return _plan(model, shape, place, dtype, batch, mode)
     for attempt in ("fused", "capture") if place.type == "cuda" else ():
-        if attempt == "fused" and (dtype == torch.float32 or _why_not_fused(model) is not None):
+        if attempt == "fused" and not fuses_well(model, place, dtype):
             continue
         try:
             return _plan(model, shape, place, dtype, batch, attempt)  # type: ignore[arg-type]
@@ -150,14 +150,27 @@ def compile_for_inference(
 def _plan(
     model: MatchNetwork, shape: tuple[int, int], device: torch.device, dtype: torch.dtype, batch: int, mode: Mode
 ) -> InferencePlan:
-    if mode != "fused":
-        return InferencePlan(freeze(model, device, dtype), shape, batch, mode)
+    network = fuse(model, device, dtype) if mode == "fused" else freeze(model, device, dtype)
+    return InferencePlan(network, shape, batch, mode)
+
+
+def fuse(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """A copy of `model` as a `FusedNetwork`.
+
+    Raises:
+        InputError: this network cannot be fused, and why.
+    """
     reason = _why_not_fused(model)
     if reason is not None:
         raise InputError(reason)
     from matchattention.inference.fused_network import FusedNetwork
 
-    return InferencePlan(FusedNetwork(model, dtype).to(device), shape, batch, mode)
+    return FusedNetwork(model, dtype).to(device)
+
+
+def fuses_well(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether fused kernels are the fastest way: on a GPU, in half precision, for networks that have them."""
+    return device.type == "cuda" and dtype != torch.float32 and _why_not_fused(model) is None
 
 
 def _why_not_fused(model: MatchNetwork) -> str | None:

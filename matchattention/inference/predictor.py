@@ -12,6 +12,7 @@ from torch import Tensor
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
 from matchattention.inference.consistency import judge
+from matchattention.inference.deploy import fuse, fuses_well
 from matchattention.inference.engine import Engine, EngineMode
 from matchattention.inference.frozen import freeze
 from matchattention.inference.images import Image, read_pair
@@ -35,8 +36,8 @@ class Predictor:
         model: a network, or the name or file of one.
         device: "auto" (the GPU where there is one), "cpu", "cuda", "cuda:1", …
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16" or "bf16". Positions are always fp32.
-        mode: how the network runs, see `Engine`: "auto" replays sizes that come again as CUDA graphs on a GPU; "graph"
-            is fastest after minutes of compiling.
+        mode: how the network runs, see `Engine`: "auto" on a GPU uses fused kernels where the network has them and
+            replays sizes that come again as CUDA graphs.
         check: whether to look at each pair first for swapped views, vertical error and clashing exposure
             (about half a second of one CPU core; stereo only).
     """
@@ -58,7 +59,10 @@ class Predictor:
         self.dtype = choose_precision(precision, self.device)
         self.network = freeze(model, self.device, self.dtype)
         self.check = check
-        self._engine = Engine(self.network, mode)
+        fused = None
+        if mode == "fused" or (mode == "auto" and fuses_well(model, self.device, self.dtype)):
+            fused = fuse(model, self.device, self.dtype)
+        self._engine = Engine(self.network, mode, fused)
 
     @property
     def task(self) -> str:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import matchattention as ma
-from matchattention.inference import engine
+from matchattention.inference import engine, predictor
 from matchattention.inference.engine import Engine
 from matchattention.inference.predictor import Predictor
 from tests.geometry.pictures import pair
@@ -25,7 +25,23 @@ class FakePlan:
     def __call__(self, image0, image1):
         if FakePlan.error is not None:
             raise FakePlan.error
-        return self.network(image0, image1).field
+        found = self.network(image0, image1)
+        return found if isinstance(found, torch.Tensor) else found.field
+
+
+class Fused(torch.nn.Module):
+    """Stands in for a fused network: takes bytes and returns the field alone."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.calls = 0
+
+    def forward(self, image0, image1):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return torch.full((2, *image0.shape[2:], 2), 7.0)
 
 
 @pytest.fixture
@@ -34,8 +50,7 @@ def plans(monkeypatch):
     monkeypatch.setattr(FakePlan, "made", [], raising=False)
     monkeypatch.setattr(FakePlan, "error", None)
     monkeypatch.setattr(engine, "InferencePlan", FakePlan)
-    real = Engine._mode_for
-    monkeypatch.setattr(Engine, "_mode_for", lambda self, shape, on_gpu: real(self, shape, True))
+    monkeypatch.setattr(engine, "_on_gpu", lambda image: True)
     return FakePlan
 
 
@@ -69,9 +84,66 @@ def test_auto_goes_on_without_a_graph_but_an_explicit_mode_says_why(plans, caplo
     for _ in range(5):
         assert run.field(*images()).shape == (2, 16, 32, 2)
     assert len(plans.made) == 1
-    assert "no CUDA graph for images of 32x16" in caplog.text
+    assert "mode 'capture' failed at 32x16" in caplog.text
     with pytest.raises(RuntimeError, match="capturing"):
         Engine(Oracle().knowing(32), "capture").field(*images())
+
+
+def test_a_fused_network_is_used_from_the_first_pair_and_captured_from_the_third(plans) -> None:
+    plain, fused = Oracle().knowing(32), Fused()
+    run = Engine(plain, fused=fused)
+    for _ in range(2):
+        assert (run.field(*images()) == 7).all()
+    assert plans.made == []
+    for _ in range(3):
+        assert (run.field(*images()) == 7).all()
+    assert plans.made == [((16, 32), 1, "fused")]
+    assert plain.calls == []
+
+
+def test_fused_steps_down_to_a_graph_and_then_to_single_kernels(plans, caplog) -> None:
+    plain, fused = Oracle().knowing(32), Fused(RuntimeError("PTX is too new\nand more"))
+    run = Engine(plain, fused=fused)
+    for _ in range(4):
+        assert (run.field(*images()) != 7).all()
+    assert fused.calls == 1
+    assert [mode for *_, mode in plans.made] == ["capture"]
+    plans.error = RuntimeError("operation not permitted when stream is capturing")
+    for _ in range(2):
+        assert run.field(*images()).shape == (2, 16, 32, 2)
+    assert [record.message for record in caplog.records] == [
+        "mode 'fused' failed at 32x16, going on without it: PTX is too new",
+        "mode 'capture' failed at 32x16, going on without it: operation not permitted when stream is capturing",
+    ]
+
+
+def test_a_fused_network_that_runs_out_of_memory_is_for_the_memory_guard(plans) -> None:
+    run = Engine(Oracle().knowing(32), fused=Fused(torch.OutOfMemoryError("CUDA out of memory")))
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            run.field(*images())
+
+
+def test_on_a_cpu_the_network_itself_runs() -> None:
+    fused = Fused()
+    for _ in range(4):
+        Engine(Oracle().knowing(32), fused=fused).field(*images())
+    assert fused.calls == 0
+
+
+def test_a_predictor_matches_by_fused_kernels_and_starts_and_strips_by_the_network(monkeypatch, plans) -> None:
+    network, fused = Oracle().knowing(96), Fused()
+    monkeypatch.setattr(predictor, "fuses_well", lambda model, device, dtype: True)
+    monkeypatch.setattr(predictor, "fuse", lambda model, device, dtype: fused)
+    left, right, _ = pair(32, 96)
+    run = Predictor(network, "cpu", check=False)
+    first = run(left, right)
+    assert (first.relative_position == 7).all()
+    assert network.calls == []
+    run(left, right, initial=first)
+    assert network.calls == [(32, 96, True)]
+    Predictor(network, "cpu", check=False, mode="eager")(left, right)
+    assert fused.calls == 1
 
 
 def test_running_out_of_memory_is_for_the_memory_guard(plans) -> None:

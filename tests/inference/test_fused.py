@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
-from matchattention.inference import fused_network
+from matchattention.inference import engine, fused_network, predictor
 from matchattention.inference.deploy import compile_for_inference
 from matchattention.inference.fused_encoder import instance_norm_gelu
 from matchattention.inference.fused_network import FusedEstimate, FusedNetwork, why_not_fused
+from matchattention.inference.predictor import Predictor
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.tokens import instance_norm
 from matchattention.models import network as network_module
@@ -23,6 +25,7 @@ SMALL = NetworkConfig(
     channels=(16, 16, 32, 32), encoder_depths=(1, 1, 2, 1), decoder_depths=(2, 1, 1, 1), initial_layers=1,
     sinkhorn_iterations=3,
 )
+SHALLOW = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1)}
 
 
 def lively(config):
@@ -49,8 +52,10 @@ def images(height, width):
         ({}, (60, 90)),
         ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
         ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
+        (SHALLOW, (1, 33)),
+        (SHALLOW, (65, 32)),
     ],
-    ids=["rt", "2d-dot-no-gate", "full-channels"],
+    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens"],
 )
 @torch.no_grad()
 def test_equals_the_network(change, size):
@@ -66,7 +71,7 @@ def test_equals_the_network(change, size):
 def test_large_images_start_from_half_resolution(monkeypatch):
     for module in (network_module, fused_network):
         monkeypatch.setattr(module, "LARGE", 64)
-    net = lively(replace(SMALL, decoder_depths=(1, 1, 1, 1), encoder_depths=(1, 1, 1, 1)))
+    net = lively(replace(SMALL, **SHALLOW))
     pair = images(32, 96)
     expected = net(*(image.float() for image in pair)).field
     torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair), expected, rtol=1e-4, atol=2e-3)
@@ -88,6 +93,18 @@ def test_instance_norm_puts_its_parts_together():
     tokens = torch.randn(2, 30, 41, 8, device=DEVICE) * 3 + 5
     expected = torch.nn.functional.gelu(instance_norm(tokens))
     torch.testing.assert_close(instance_norm_gelu(tokens), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_predictor_with_a_fused_network_equals_one_without(monkeypatch):
+    net = lively(replace(SMALL, **SHALLOW)).cpu()
+    left, right = (image[0].permute(1, 2, 0).cpu().numpy() for image in images(40, 70))
+    expected = Predictor(net, DEVICE, "fp32", mode="eager", check=False)(left, right)
+    monkeypatch.setattr(predictor, "fuses_well", lambda model, device, dtype: True)
+    monkeypatch.setattr(engine, "_on_gpu", lambda image: True)
+    found = Predictor(net, DEVICE, "fp32", check=False)(left, right)
+    np.testing.assert_allclose(found.relative_position, expected.relative_position, rtol=1e-4, atol=2e-3)
+    assert (found.occlusion == expected.occlusion).mean() > 0.99
 
 
 def test_says_which_networks_it_is_for():
