@@ -46,13 +46,12 @@ class Engine:
         """(2, H, W, 2) px of a pair of whole-numbered (1, 3, H, W) images; may be overwritten by the next call."""
         shape = tuple(image0.shape)
         self._met[shape] += 1
-        if self.mode == "auto" and _on_gpu(image0):
-            found = self._quickly(image0, image1)
-            if found is not None:
-                return found
-        elif self.mode not in ("auto", "eager"):
-            return self._plan(shape, self.mode)(image0, image1)
-        return self.network(image0, image1).field
+        found = None
+        if self.mode == "auto":
+            found = self._quickly(image0, image1) if _on_gpu(image0) else None
+        elif self.mode != "eager":
+            found = self._plan(shape, self.mode)(image0, image1)
+        return self.network(image0, image1).field if found is None else found
 
     def forget(self) -> None:
         """Give the memory of all plans back."""

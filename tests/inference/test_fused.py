@@ -53,7 +53,7 @@ def images(height, width):
         ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
         ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
         (SHALLOW, (1, 33)),
-        (SHALLOW, (65, 32)),
+        (SHALLOW, (33, 20)),
     ],
     ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens"],
 )
@@ -98,7 +98,7 @@ def test_instance_norm_puts_its_parts_together():
 @torch.no_grad()
 def test_a_predictor_with_a_fused_network_equals_one_without(monkeypatch):
     net = lively(replace(SMALL, **SHALLOW)).cpu()
-    left, right = (image[0].permute(1, 2, 0).cpu().numpy() for image in images(40, 70))
+    left, right = (image[0].permute(1, 2, 0).cpu().numpy() for image in images(30, 60))
     expected = Predictor(net, DEVICE, "fp32", mode="eager", check=False)(left, right)
     monkeypatch.setattr(predictor, "fuses_well", lambda model, device, dtype: True)
     monkeypatch.setattr(engine, "_on_gpu", lambda image: True)
