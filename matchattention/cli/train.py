@@ -85,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help=f"between validations; 0 for the end only (3, but 0 for runs of less than {SHORT_RUN:.0f} minutes)",
     )
+    how.add_argument("--validation-pairs", type=int, help="held-out rendered pairs (16); 0 for none")
     how.add_argument("--log-seconds", type=float, default=10.0)
 
 
@@ -178,6 +179,7 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
         stages=stages,
         sources=sources,
         start=arguments.start or preset.start,
+        validation_pairs=preset.validation_pairs if arguments.validation_pairs is None else arguments.validation_pairs,
         seed=preset.seed if arguments.seed is None else arguments.seed,
     )
 
