@@ -16,7 +16,7 @@ from matchattention.training.compilation import (
     undo_compilation,
     use_cache_folder,
 )
-from matchattention.training.losses import LossConfig
+from matchattention.training.losses import LossConfig, total_loss
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.presets import TINY
 from matchattention.training.sources import ShiftedCards
@@ -51,6 +51,22 @@ def test_compiled_blocks_give_the_same_gradients():
     assert all(block._compiled_call_impl is None for block in model.modules())
     step.gradients(batch)
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected))
+
+
+def test_the_loss_traces_whole_and_gives_the_same_gradients():
+    torch.manual_seed(0)
+    model = create_model(TINY)
+    batch = ShiftedCards(0).batch(0, 1, 32, 64)
+    matches = model(batch.image0, batch.image1)
+    leaves = [*(step.position for step in matches.steps), matches.field, matches.initial.log_matching]
+
+    def gradients(objective):
+        terms = objective(matches, batch, LossConfig())
+        return torch.autograd.grad(terms["loss"], leaves, retain_graph=True)
+
+    compiled = torch.compile(total_loss, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(gradients(compiled), gradients(total_loss), rtol=1e-4, atol=1e-6)
+    torch._dynamo.reset()
 
 
 def test_tiny_network_compiles_without_graph_breaks():
