@@ -15,8 +15,7 @@ from matchattention.inference.fused_rows import (
     contract,
     norm_project,
     padded,
-    tokens_of_a_program,
-    warps_of_a_program,
+    tile_of,
 )
 from matchattention.layers.block import MATBlock, SelfMatchAttention
 from matchattention.layers.feedforward import ConvGLU
@@ -124,10 +123,9 @@ class FusedStage(nn.Module):
                 mixed = projected
         return features, position
 
-    def _tile(self, features: Tensor) -> tuple[int, int]:
+    def _cut(self, tokens: int, width: int) -> tuple[int, int]:
         """Rows and columns of a program's queries."""
-        tokens = tokens_of_a_program(features.shape[-1])
-        across = min(tokens, padded(features.shape[2])) if self.config.window[0] == 1 else 8 if tokens >= 64 else 4
+        across = min(tokens, padded(width)) if self.config.window[0] == 1 else 8 if tokens >= 64 else 4
         return tokens // across, across
 
     def _attention(
@@ -138,12 +136,13 @@ class FusedStage(nn.Module):
         of_head = channels // config.compression // config.heads
         head_block = triton.next_power_of_2(of_head)
         out, after = (block.cross_out, block.expand) if cross else (block.self_out, block.before_cross)
-        tile_y, tile_x = self._tile(features)
+        tile = tile_of("cross" if cross else "self", channels, after.outputs, images * height * width)
+        tile_y, tile_x = self._cut(tile.tokens, width)
         tiles_y, tiles_x = -(-height // tile_y), -(-width // tile_x)
         new_features, new_position = torch.empty_like(features), torch.empty_like(position)
         result = features.new_empty((*features.shape[:3], after.outputs))
         rows, columns = config.window
-        block_attention_kernel[(images * tiles_y * tiles_x,)](
+        block_attention_kernel[(images * tiles_y * tiles_x, tile.shares)](
             features, position, mixed, block.beta,
             out.features, out.features_of_weights, out.positions, out.positions_of_weights,
             after.matrix, after.extras, after.matrix if after.bias is None else after.bias,
@@ -153,10 +152,10 @@ class FusedStage(nn.Module):
             D=channels, DB=padded(channels), HEADS=config.heads, CHANNELS=of_head,
             G=padded(config.heads * head_block) // head_block, C=head_block,
             SHIFTS=out.shifts, E=after.positions, EP=position.shape[-1], N=after.outputs,
-            NB=min(64, padded(after.outputs)), HAS_BIAS=after.bias is not None,
+            NB=tile.columns, SHARES=tile.shares, HAS_BIAS=after.bias is not None,
             MIXED=mixed.shape[-1], RUN=min(16, of_head & -of_head), ROWS=rows, COLUMNS=columns,
             OVERHANGS=width < columns or (rows > 1 and height < rows),
             DOT=config.similarity == "dot", CROSS=cross, KEEP_Y=config.keep_y, TILE_Y=tile_y, TILE_X=tile_x,
-            num_warps=warps_of_a_program(channels),
+            num_warps=tile.warps,
         )
         return new_features, new_position, result

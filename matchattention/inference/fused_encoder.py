@@ -24,6 +24,7 @@ from matchattention.ops.triton_depthwise import convolve
 from matchattention.ops.triton_stem import first_convolution_kernel, instance_norm_gelu_kernel, statistics_kernel
 
 NORM_EPS = 1e-5
+MOST_CHUNKS = 128  # of an image's statistics: enough programs to fill a GPU; each later program reads all of them
 
 
 def instance_norm_gelu(tokens: Tensor) -> Tensor:
@@ -31,13 +32,16 @@ def instance_norm_gelu(tokens: Tensor) -> Tensor:
     images, height, width, channels = tokens.shape
     block = triton.next_power_of_2(channels)
     pixels, share = height * width, max(16, 8192 // block)
-    chunks = -(-pixels // share)
+    tiles = -(-pixels // share)
+    tiles_of_chunk = -(-tiles // MOST_CHUNKS)
+    chunks = -(-tiles // tiles_of_chunk)
     partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
     out = torch.empty_like(tokens)
     sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
-    statistics_kernel[(images * chunks,)](tokens, partial, pixels, chunks, **sizes)
-    instance_norm_gelu_kernel[(images * chunks,)](
-        tokens, partial, out, pixels, chunks, NORM_EPS, CHUNKS=triton.next_power_of_2(chunks), **sizes
+    statistics_kernel[(images * chunks,)](tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
+    instance_norm_gelu_kernel[(images * tiles,)](
+        tokens, partial, out, pixels, chunks, tiles_of_chunk, tiles, NORM_EPS,
+        CHUNKS=triton.next_power_of_2(chunks), **sizes,
     )
     return out
 

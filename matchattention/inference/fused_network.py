@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import NORM_EPS, FusedContext, FusedEncoder, PackedConvolution
-from matchattention.inference.fused_rows import PackedProjection, norm_project, padded, tokens_of_a_program
+from matchattention.inference.fused_rows import PackedProjection, norm_project, padded, tile_of
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.config import NetworkConfig
@@ -117,10 +117,11 @@ class FusedLift(nn.Module):
         images, height, width, fine = encoded.shape
         lifted = F.linear(coarse, self.lift)
         joined = torch.empty_like(encoded)
-        tokens, tile = images * height * width, tokens_of_a_program(fine)
-        join_kernel[(-(-tokens // tile),)](
+        tokens = images * height * width
+        tile = tile_of("join", fine, 0, tokens)
+        join_kernel[(-(-tokens // tile.tokens),)](
             encoded, lifted, self.matrix, self.bias, joined, height, width, tokens,
-            D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile, num_warps=4,
+            D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile.tokens, num_warps=tile.warps,
         )
         return self.smooth(joined)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 from torch import Tensor, nn
@@ -14,14 +16,47 @@ def padded(size: int, least: int = 16) -> int:
     return max(least, triton.next_power_of_2(size))
 
 
-def tokens_of_a_program(channels: int) -> int:
-    """At least the 16 that a matrix product takes, few where rows of features are wide."""
-    return {256: 16, 128: 32}.get(padded(channels), 64)
+class Tile(NamedTuple):
+    """How a kernel over rows of features is cut into programs.
+
+    Attributes:
+        tokens: of a program; at least the 16 that a matrix product takes, few where rows are wide.
+        columns: of the next projection that are multiplied at once.
+        warps: of a program; wide rows need more registers.
+        shares: programs that have the same tokens and divide the next projection's columns.
+    """
+
+    tokens: int
+    columns: int
+    warps: int
+    shares: int = 1
 
 
-def warps_of_a_program(channels: int) -> int:
-    """Wide rows need more registers."""
-    return 8 if channels > 128 else 4
+# (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
+TUNED: dict[tuple[str, int], Tile] = {}
+# Two programs for each multiprocessor of a large GPU.
+ENOUGH_PROGRAMS = 256
+
+
+def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
+    """A tile for a kernel ("project", "contract", "self", "cross" or "join").
+
+    Args:
+        kernel: which.
+        channels: of a row.
+        outputs: columns of the next projection.
+        tokens: in all, both views.
+    """
+    tuned = TUNED.get((kernel, channels))
+    if tuned is not None:
+        return tuned
+    own = {256: 16, 128: 32}.get(padded(channels), 64)
+    columns = min(64, padded(max(outputs, 1)))
+    shares = 1
+    if kernel in ("project", "self", "cross"):  # what precedes the projection is cheap enough to be done again
+        while shares < 4 and 2 * shares * columns <= outputs and 2 * shares * tokens <= ENOUGH_PROGRAMS * own:
+            shares *= 2
+    return Tile(own, columns, 8 if channels > 128 else 4, shares)
 
 
 class PackedProjection(nn.Module):
@@ -82,14 +117,14 @@ def norm_project(
     channels = features.shape[-1]
     out = features.new_empty((*features.shape[:-1], packed.outputs))
     tokens = features.numel() // channels
-    tile = tokens_of_a_program(channels)
-    norm_project_kernel[(-(-tokens // tile),)](
+    tile = tile_of("project", channels, packed.outputs, tokens)
+    norm_project_kernel[(-(-tokens // tile.tokens), tile.shares)](
         features, features if position is None else position, packed.matrix if beta is None else beta,
         packed.matrix, packed.extras if packed.positions else packed.matrix,
         packed.matrix if packed.bias is None else packed.bias, out, tokens, packed.eps,
         D=channels, DB=padded(channels), E=packed.positions, EP=16 if position is None else position.shape[-1],
-        N=packed.outputs, NB=min(64, padded(packed.outputs)), HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
-        T=tile, num_warps=warps_of_a_program(channels),
+        N=packed.outputs, NB=tile.columns, SHARES=tile.shares, HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
+        T=tile.tokens, num_warps=tile.warps,
     )
     return out
 
@@ -112,11 +147,11 @@ def contract(
     outputs = 0 if following is None else following.outputs
     out = features.new_empty((*features.shape[:-1], max(outputs, 1)))
     tokens = features.numel() // channels
-    tile = tokens_of_a_program(channels)
+    tile = tile_of("contract", channels, outputs, tokens)
     none = packed.matrix
     seen = 0 if following is None else following.positions
     bias = None if following is None else following.bias
-    contract_kernel[(-(-tokens // tile),)](
+    contract_kernel[(-(-tokens // tile.tokens), tile.shares)](
         features, none if packed.scale is None else packed.scale, hidden, packed.matrix,
         none if packed.bias is None else packed.bias,
         none if position is None else position, none if beta is None else beta,
@@ -124,8 +159,8 @@ def contract(
         none if bias is None else bias, new_features, out, tokens, 0.0 if following is None else following.eps,
         D=channels, DB=padded(channels), HIDDEN=hidden.shape[-1], KB=min(64, padded(hidden.shape[-1])),
         HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
-        E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=min(64, padded(max(outputs, 1))),
-        HAS_BIAS=bias is not None, GELU=following is not None and following.gelu, T=tile,
-        num_warps=warps_of_a_program(channels),
+        E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=tile.columns,
+        SHARES=tile.shares, HAS_BIAS=bias is not None, GELU=following is not None and following.gelu,
+        T=tile.tokens, num_warps=tile.warps,
     )
     return new_features, None if following is None else out

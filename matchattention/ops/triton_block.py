@@ -23,6 +23,18 @@ from matchattention.ops.triton_window import (
 
 
 @triton.jit
+def few_columns(values, pointer, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EP: tl.constexpr):
+    """(T, EP): values times the transpose of a stored (COLUMNS, ROWS) matrix, in fp32, for few columns."""
+    column = tl.arange(0, EP)[None, :]
+    total = tl.zeros((values.shape[0], EP), tl.float32)
+    for i in tl.static_range(COLUMNS):
+        weight = tl.load(pointer + i * ROWS + rows, mask=rows < ROWS, other=0.0).to(tl.float32)
+        part = tl.sum(values.to(tl.float32) * weight[None, :], 1)[:, None]
+        total = tl.where(column == i, part, total)
+    return total
+
+
+@triton.jit(do_not_specialize=["height", "width", "tiles_x", "tiles_y", "images"])
 def block_attention_kernel(
     features_pointer, position_pointer, mixed_pointer, beta_pointer,
     out_pointer, out_weights_pointer, out_position_pointer, out_position_weights_pointer,
@@ -31,7 +43,8 @@ def block_attention_kernel(
     height, width, tiles_x, tiles_y, images, gamma, eps,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
     D: tl.constexpr, DB: tl.constexpr, HEADS: tl.constexpr, CHANNELS: tl.constexpr, G: tl.constexpr, C: tl.constexpr,
-    SHIFTS: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr, HAS_BIAS: tl.constexpr,
+    SHIFTS: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr,
     MIXED: tl.constexpr, RUN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, OVERHANGS: tl.constexpr,
     DOT: tl.constexpr, CROSS: tl.constexpr, KEEP_Y: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr,
 ):
@@ -68,34 +81,38 @@ def block_attention_kernel(
         gate = tl.load(mixed_pointer + token[:, None] * MIXED + 3 * INNER + channels, mask=exists, other=0.0)
         attended = attended * gate.to(tl.float32) * tl.sigmoid(gate.to(tl.float32))
 
-    # The few columns that move positions are never rounded below fp32.
     dtype = out_pointer.dtype.element_ty
     attended = attended.to(dtype)
     inner = tl.arange(0, G * C)
+    if C != CHANNELS:
+        inner = inner // C * CHANNELS + inner % C  # attended is zero where this runs into the next head
     feature_columns = tl.arange(0, DB)
     shift_columns = tl.arange(0, EP)
     update = tl.dot(attended, load_matrix(out_pointer, inner, feature_columns, INNER, D), input_precision="ieee")
-    matrix = load_matrix(out_position_pointer, inner, shift_columns, INNER, SHIFTS)
-    shift = tl.dot(attended, matrix, input_precision="ieee")
     if CROSS:
         cues = stack(weights, KEYS, T, G).to(dtype)
         cue = tl.arange(0, G * KEYS)
         matrix = load_matrix(out_weights_pointer, cue, feature_columns, HEADS * KEYS, D)
         update = tl.dot(cues, matrix, update, input_precision="ieee")
-        matrix = load_matrix(out_position_weights_pointer, cue, shift_columns, HEADS * KEYS, SHIFTS)
-        shift = tl.dot(cues, matrix, shift, input_precision="ieee")
+        # Sums, not products: products of two columns would force their layout upon those of all features.
+        shift = few_columns(attended, out_position_pointer, inner, INNER, SHIFTS, EP)
+        shift += few_columns(cues, out_position_weights_pointer, cue, HEADS * KEYS, SHIFTS, EP)
+    else:
+        matrix = load_matrix(out_position_pointer, inner, shift_columns, INNER, SHIFTS)
+        shift = tl.dot(attended, matrix, input_precision="ieee")
     features = load_features(features_pointer, token, D, DB) + update
-    features = store_features(new_features_pointer, token, valid, features, D, DB)
+    once = valid & (tl.program_id(1) == 0)  # programs that share a tile all come to the same rows
+    features = store_features(new_features_pointer, token, once, features, D, DB)
 
     scale = position_scale(beta_pointer, EP)
     position_at = token[:, None] * EP + shift_columns[None, :]
     position = tl.load(position_pointer + position_at) + shift / scale
     if not KEEP_Y:
         position = tl.where(shift_columns[None, :] == 1, 0.0, position)
-    tl.store(new_position_pointer + position_at, position, mask=valid[:, None])
+    tl.store(new_position_pointer + position_at, position, mask=once[:, None])
 
     normed, extras = normalize(features, position * scale, eps, D, DB, E, EP)
     project(
         normed, extras, matrix_pointer, extras_pointer, bias_pointer, next_pointer, token, valid,
-        D, DB, E, EP, N, NB, HAS_BIAS, False,
+        D, DB, E, EP, N, NB, SHARES, HAS_BIAS, False,
     )

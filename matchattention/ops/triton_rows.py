@@ -80,16 +80,21 @@ def gelu(value):
 def project(
     normed, extras, matrix_pointer, extras_pointer, bias_pointer, out_pointer, token, valid,
     D: tl.constexpr, DB: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
-    HAS_BIAS: tl.constexpr, GELU: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr,
 ):
-    """Multiply normed rows by a stored (N, D) matrix and its (N, E) part for the extras; write (tokens, N)."""
+    """Multiply normed rows by a stored (N, D) matrix and its (N, E) part for the extras; write (tokens, N).
+
+    The SHARES programs of the grid's second axis have the same rows and divide the columns among them.
+    """
+    SHARE: tl.constexpr = (N + SHARES * NB - 1) // (SHARES * NB) * NB
+    first = tl.program_id(1) * SHARE
     dtype = matrix_pointer.dtype.element_ty
     a = normed.to(dtype)
     b = extras.to(dtype)
     rows = tl.arange(0, DB)
     extra_rows = tl.arange(0, EP)
-    for start in range(0, N, NB):
-        columns = start + tl.arange(0, NB)
+    for start in range(0, SHARE, NB):
+        columns = first + start + tl.arange(0, NB)
         total = tl.dot(a, load_matrix(matrix_pointer, rows, columns, D, N), input_precision="ieee")
         if E > 0:
             total = tl.dot(b, load_matrix(extras_pointer, extra_rows, columns, E, N), total, input_precision="ieee")
@@ -108,12 +113,12 @@ def tile_of_tokens(tokens, T: tl.constexpr):
     return tl.minimum(token, tokens - 1), token < tokens
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def norm_project_kernel(
     features_pointer, position_pointer, beta_pointer, matrix_pointer, extras_pointer, bias_pointer, out_pointer,
     tokens, eps,
     D: tl.constexpr, DB: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
-    HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
 ):
     """LayerNorm of [features, positions], then a projection."""
     token, valid = tile_of_tokens(tokens, T)
@@ -122,11 +127,11 @@ def norm_project_kernel(
     features, extras = normalize(features, extras, eps, D, DB, E, EP)
     project(
         features, extras, matrix_pointer, extras_pointer, bias_pointer, out_pointer, token, valid,
-        D, DB, E, EP, N, NB, HAS_BIAS, GELU,
+        D, DB, E, EP, N, NB, SHARES, HAS_BIAS, GELU,
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def contract_kernel(
     features_pointer, scale_pointer, hidden_pointer, contract_pointer, contract_bias_pointer,
     position_pointer, beta_pointer, matrix_pointer, extras_pointer, bias_pointer,
@@ -134,7 +139,7 @@ def contract_kernel(
     D: tl.constexpr, DB: tl.constexpr, HIDDEN: tl.constexpr, KB: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_CONTRACT_BIAS: tl.constexpr,
     E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
-    HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
 ):
     """features * scale + hidden @ matrix + bias; then, where N > 0, LayerNorm and the next projection."""
     token, valid = tile_of_tokens(tokens, T)
@@ -152,11 +157,12 @@ def contract_kernel(
     features = load_features(features_pointer, token, D, DB)
     if HAS_SCALE:
         features = features * tl.load(scale_pointer + columns[None, :], mask=real, other=0.0)
-    features = store_features(new_features_pointer, token, valid, features + total, D, DB)
+    once = valid & (tl.program_id(1) == 0)
+    features = store_features(new_features_pointer, token, once, features + total, D, DB)
     if N > 0:
         extras = scaled_positions(position_pointer, beta_pointer, token, E, EP, T)
         normed, extras = normalize(features, extras, eps, D, DB, E, EP)
         project(
             normed, extras, matrix_pointer, extras_pointer, bias_pointer, next_pointer, token, valid,
-            D, DB, E, EP, N, NB, HAS_BIAS, GELU,
+            D, DB, E, EP, N, NB, SHARES, HAS_BIAS, GELU,
         )

@@ -7,7 +7,7 @@ import triton.language as tl
 from matchattention.ops.triton_rows import gelu, load_matrix, tile_of_tokens
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["images", "height", "width", "top", "out_height", "out_width", "tokens"])
 def first_convolution_kernel(
     image0_pointer, image1_pointer, matrix_pointer, bias_pointer, out_pointer,
     images, height, width, top, out_height, out_width, tokens,
@@ -45,37 +45,52 @@ def first_convolution_kernel(
     tl.store(out_pointer + token[:, None] * N + columns[None, :], total.to(out_pointer.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "chunks", "tiles"])
 def statistics_kernel(
-    x_pointer, partial_pointer, pixels, chunks, C: tl.constexpr, CB: tl.constexpr, P: tl.constexpr
+    x_pointer, partial_pointer, pixels, chunks, tiles, C: tl.constexpr, CB: tl.constexpr, P: tl.constexpr
 ):
-    """Mean and sum of squared deviations of every channel over P pixels of an image: partial (images, chunks, 2, C)."""
+    """Mean and sum of squared deviations of every channel over a chunk of `tiles` * P pixels of an image.
+
+    The result is (images, chunks, 2, C). Tiles are put together as they come (Chan et al.).
+    """
     program = tl.program_id(0)
     image = (program // chunks).to(tl.int64)
-    pixel = (program % chunks) * P + tl.arange(0, P)[:, None]
+    first = (program % chunks) * tiles * P
     channel = tl.arange(0, CB)[None, :]
-    mask = (pixel < pixels) & (channel < C)
-    value = tl.load(x_pointer + (image * pixels + pixel) * C + channel, mask=mask, other=0.0).to(tl.float32)
-    count = tl.minimum(P, pixels - (program % chunks) * P).to(tl.float32)
-    mean = tl.sum(value, 0)[None, :] / count
-    deviation = tl.where(mask, value - mean, 0.0)
+    mean = tl.zeros((1, CB), tl.float32)
+    squares = tl.zeros((1, CB), tl.float32)
+    seen = 0.0
+    last = tl.minimum(first + tiles * P, pixels)
+    while first < last:
+        pixel = first + tl.arange(0, P)[:, None]
+        mask = (pixel < pixels) & (channel < C)
+        value = tl.load(x_pointer + (image * pixels + pixel) * C + channel, mask=mask, other=0.0).to(tl.float32)
+        count = tl.minimum(P, pixels - first).to(tl.float32)
+        tile_mean = tl.sum(value, 0)[None, :] / count
+        deviation = tl.where(mask, value - tile_mean, 0.0)
+        apart = tile_mean - mean
+        share = count / (seen + count)
+        squares += tl.sum(deviation * deviation, 0)[None, :] + apart * apart * (seen * share)
+        mean += apart * share
+        seen += count
+        first += P
     at = partial_pointer + program.to(tl.int64) * (2 * C) + channel
     tl.store(at, mean, mask=channel < C)
-    tl.store(at + C, tl.sum(deviation * deviation, 0)[None, :], mask=channel < C)
+    tl.store(at + C, squares, mask=channel < C)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "chunks", "tiles", "tiles_of_image"])
 def instance_norm_gelu_kernel(
-    x_pointer, partial_pointer, out_pointer, pixels, chunks, eps,
+    x_pointer, partial_pointer, out_pointer, pixels, chunks, tiles, tiles_of_image, eps,
     C: tl.constexpr, CB: tl.constexpr, P: tl.constexpr, CHUNKS: tl.constexpr,
 ):
-    """Put the partial statistics together (Chan et al.), normalise, GELU."""
+    """Put the chunks' statistics together, normalise P pixels, GELU."""
     program = tl.program_id(0)
-    image = (program // chunks).to(tl.int64)
+    image = (program // tiles_of_image).to(tl.int64)
     channel = tl.arange(0, CB)[None, :]
     chunk = tl.arange(0, CHUNKS)[:, None]
     real = (chunk < chunks) & (channel < C)
-    count = tl.where(chunk < chunks, tl.minimum(P, pixels - chunk * P), 0).to(tl.float32)
+    count = tl.where(chunk < chunks, tl.minimum(tl.maximum(pixels - chunk * tiles * P, 0), tiles * P), 0).to(tl.float32)
     at = partial_pointer + ((image * chunks + chunk) * 2) * C + channel
     means = tl.load(at, mask=real, other=0.0)
     squares = tl.load(at + C, mask=real, other=0.0)
@@ -83,7 +98,7 @@ def instance_norm_gelu_kernel(
     apart = means - mean
     variance = (tl.sum(squares, 0)[None, :] + tl.sum(apart * apart * count, 0)[None, :]) / pixels
     scale = 1.0 / tl.sqrt(variance + eps)
-    pixel = (program % chunks) * P + tl.arange(0, P)[:, None]
+    pixel = (program % tiles_of_image) * P + tl.arange(0, P)[:, None]
     mask = (pixel < pixels) & (channel < C)
     at = (image * pixels + pixel) * C + channel
     value = tl.load(x_pointer + at, mask=mask, other=0.0).to(tl.float32)

@@ -46,7 +46,7 @@ def expected_offset(matching, index, width, WB: tl.constexpr):
     return tl.sum(kept * column.to(tl.float32), 1) / total - index.to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "width"])
 def stereo_transport_kernel(
     projected_pointer, bin_pointer, position_pointer, rows, width, scale,
     ITERATIONS: tl.constexpr, D: tl.constexpr, KB: tl.constexpr, WB: tl.constexpr,

@@ -7,7 +7,7 @@ import triton.language as tl
 from matchattention.ops.triton_rows import load_matrix, tile_of_tokens
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width", "tokens"])
 def convex_kernel(
     logits_pointer, position_pointer, out_pointer, height, width, tokens,
     FACTOR: tl.constexpr, HEADS: tl.constexpr, EP: tl.constexpr, OUT: tl.constexpr, ZERO_BORDER: tl.constexpr,
@@ -70,7 +70,7 @@ def convex_kernel(
     tl.store(out_pointer + fine[:, :, None] * OUT + column, result, mask=valid[:, None, None] & (column < OUT))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width", "tokens"])
 def join_kernel(
     encoded_pointer, lifted_pointer, matrix_pointer, bias_pointer, out_pointer, height, width, tokens,
     D: tl.constexpr, DB: tl.constexpr, KB: tl.constexpr, T: tl.constexpr,

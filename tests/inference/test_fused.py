@@ -8,10 +8,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from matchattention.inference import engine, fused_network, predictor
+from matchattention.inference import engine, fused_encoder, fused_network, fused_rows, predictor
 from matchattention.inference.deploy import compile_for_inference
+from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import instance_norm_gelu
 from matchattention.inference.fused_network import FusedEstimate, FusedNetwork, why_not_fused
+from matchattention.inference.fused_rows import Tile
 from matchattention.inference.predictor import Predictor
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.tokens import instance_norm
@@ -54,8 +56,9 @@ def images(height, width):
         ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
         (SHALLOW, (1, 33)),
         (SHALLOW, (33, 20)),
+        ({**SHALLOW, "channels": (48, 48, 48, 48)}, (32, 40)),
     ],
-    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens"],
+    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens", "three-channels-a-head"],
 )
 @torch.no_grad()
 def test_equals_the_network(change, size):
@@ -65,6 +68,18 @@ def test_equals_the_network(change, size):
     found = FusedNetwork(net, torch.float32)(*pair)
     assert found.shape == expected.shape
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
+
+
+@torch.no_grad()
+def test_any_tile_gives_the_same(monkeypatch):
+    stage = FusedStage(list(lively(SMALL).stages[0]), torch.float32).to(DEVICE)
+    features = torch.randn(2, 3, 10, 32, device=DEVICE)
+    position = pack_position(torch.randn(2, 3, 10, 2, device=DEVICE), torch.randn(2, 3, 10, 4, 2, device=DEVICE))
+    expected = stage(features, position)
+    for kernel in ("project", "contract", "self", "cross"):
+        monkeypatch.setitem(fused_rows.TUNED, (kernel, 32), Tile(16, 16, 4, 4))
+    for found, usual in zip(stage(features, position), expected):
+        torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -88,9 +103,11 @@ def test_estimate(width):
     torch.testing.assert_close(found, estimate(tokens).position, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("most_chunks", [128, 3, 1])
 @torch.no_grad()
-def test_instance_norm_puts_its_parts_together():
-    tokens = torch.randn(2, 30, 41, 8, device=DEVICE) * 3 + 5
+def test_instance_norm_puts_its_parts_together(monkeypatch, most_chunks):
+    monkeypatch.setattr(fused_encoder, "MOST_CHUNKS", most_chunks)
+    tokens = torch.randn(2, 70, 61, 8, device=DEVICE) * 3 + 5
     expected = torch.nn.functional.gelu(instance_norm(tokens))
     torch.testing.assert_close(instance_norm_gelu(tokens), expected, rtol=1e-5, atol=1e-5)
 

@@ -1,0 +1,65 @@
+"""The fused network's kernels compile for a Hopper GPU, and not anew for every image size; no GPU is needed.
+
+Launches are replaced by compilations, in a process of its own: this one may have Triton in its interpreter.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+PROGRAM = """
+import json
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+class Absent:
+    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+    def get_current_device(self): return 0
+    def get_current_stream(self, device=None): return 0
+
+driver.set_active(Absent())
+launch = JITFunction.run
+kernels = {}
+
+def compile_instead(self, *args, grid, warmup, **kwargs):
+    kernel = launch(self, *args, grid=grid, warmup=True, **kwargs)
+    kernels[kernel.hash] = self.__name__
+
+JITFunction.run = compile_instead
+
+from matchattention.inference.fused_network import FusedNetwork
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+
+config = NetworkConfig(
+    channels=(32, 32, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1), initial_layers=1,
+)
+network = FusedNetwork(MatchNetwork(config), torch.float16).to("meta")
+made = {}
+for size in ((512, 1024), (375, 1022), (352, 992), (32, 32)):
+    network(*(torch.empty(1, 3, *size, dtype=torch.uint8, device="meta") for _ in range(2)))
+    made["%dx%d" % size] = dict(kernels)
+print(json.dumps(made))
+"""
+
+
+def test_one_set_of_kernels_serves_all_sizes():
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True, text=True, env=environment, cwd=Path(__file__).resolve().parents[2], timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = json.loads(done.stdout)
+    first, last = made["512x1024"], made["352x992"]
+    assert len(set(first.values())) == 10
+    # Depthwise kernels know whether sizes are multiples of 16; the others know none.
+    assert {name for key, name in last.items() if key not in first} <= {"depthwise_forward_kernel"}
