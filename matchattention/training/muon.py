@@ -1,7 +1,7 @@
 """Orthogonalised momentum for matrices (Muon): every direction of an update gets the same length.
 
-Jordan et al. 2024, with the update's length matched to AdamW's as by Liu et al. 2025 ("Muon is scalable for LLM
-training"), so that one learning rate and one weight decay serve both.
+Jordan et al. 2024, with the update's length independent of the matrix's shape as by Liu et al. 2025 ("Muon is scalable
+for LLM training"), so that one learning rate and one weight decay serve matrices and all other parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic: singular values end up near one, fast rather than exactly
-LENGTH = 0.2  # root mean square of an update, about AdamW's
+LENGTH = 0.8  # root mean square of an update; 0.2 is about AdamW's, which took steps too short for short trainings
 LEAST_SIDE = 8  # thinner matrices have too few directions to be worth it
 
 
@@ -107,14 +107,16 @@ class Muon:
             divisor: of the gradients, for clipping.
             finite: a scalar bool on the device.
         """
-        fresh = torch.where(finite, 1 - self.momentum, 0.0)
-        size = torch.where(finite, -rate, 0.0)
+        # No `where` with numbers: it would copy them to the device, which a graph's capture does not allow.
+        fresh = finite.float() * (1 - self.momentum)
+        size = finite.float() * -rate
+        zero = torch.zeros_like(divisor)
         for bucket in self._buckets:
             weights = [_matrix(p.detach()) for p in bucket.parameters]
             for piece, parameter in zip(bucket.parts(bucket.gradient), bucket.parameters):
                 if parameter.grad is not None:
                     piece.copy_(_matrix(parameter.grad, parameter))
-            gradient = torch.where(finite, bucket.gradient / divisor, 0.0)
+            gradient = torch.where(finite, bucket.gradient / divisor, zero)
             bucket.momentum.lerp_(gradient, fresh)
             ahead = gradient.lerp(bucket.momentum, self.momentum)  # Nesterov's: one step further
             change = orthogonalise(ahead.to(self._dtype)).float() * (bucket.length * size)

@@ -108,8 +108,9 @@ FINE_TUNE = Preset(
 PRESETS: dict[str, Preset] = {
     "rt-synth": Preset(
         "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
-        stages=(Stage(320, 640, 32, 0.6), Stage(384, 768, 32, 0.2), Stage(512, 768, 24, 0.2)),
+        stages=(Stage(320, 640, 16, 0.6), Stage(384, 768, 16, 0.2), Stage(512, 768, 16, 0.2)),
         sources=(SourceConfig("scenes", mirror=True),),
+        optimizer=OptimizerConfig(kind="muon"),
     ),
     "rt-finetune": FINE_TUNE,
     "rt": FINE_TUNE,
