@@ -67,11 +67,9 @@ def candidates(job: Job) -> list[Tile]:
     tokens = [t for t in (16, 32, 64, 128) if usual.tokens // 2 <= t <= 2 * usual.tokens]
     most = fused_rows.padded(next_outputs(job))
     shares = (1,) if job.kernel == "contract" or job.channels < 128 else (1, 2, 4)
-    made = [
-        Tile(t, columns, warps, share)
-        for t, columns, warps, share in itertools.product(tokens, {min(64, most), min(128, most)}, (4, 8), shares)
-        if columns * share <= most and t * job.channels <= 8192
-    ]
+    rows = (64, 128) if job.kernel == "contract" and job.channels >= 64 else (64,)
+    choices = itertools.product(tokens, {min(64, most), min(128, most)}, (4, 8), shares, rows)
+    made = [Tile(*choice) for choice in choices if choice[1] * choice[3] <= most and choice[0] * job.channels <= 8192]
     return [usual, *(tile for tile in made if tile != usual)]
 
 

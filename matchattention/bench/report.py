@@ -34,6 +34,7 @@ def circumstances(device: torch.device) -> dict[str, Any]:
             "gpu_memory_gib": round(properties.total_memory / 2**30, 1),
             "multiprocessors": properties.multi_processor_count,
             "cuda": torch.version.cuda,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }
     else:
         found |= {"cpu": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}

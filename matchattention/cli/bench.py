@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")
     parser.add_argument("--no-parity", action="store_true", help="leave the comparison with fp32 out")
     parser.add_argument("--profile", action="store_true", help="of `network`: keep the table of a pass's kernels too")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its convolutions and choose")
     parser.add_argument("--minutes", type=float, default=3.0, help="of `all`: begin no further part after this")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path, help="folder of the JSON files (default: benchmarks/results)")
@@ -50,6 +51,10 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.inference.precision import choose_device
 
     device = choose_device(arguments.device)
+    if arguments.cudnn_benchmark:
+        import torch
+
+        torch.backends.cudnn.benchmark = True
     begin = time.monotonic()
     parts = ("operator", "network", "training") if arguments.what == "all" else (arguments.what,)
     for part in parts:

@@ -54,7 +54,7 @@ class FusedStem(nn.Module):
         self.matrix = nn.Buffer(stem.first.weight.detach().flatten(1).to(dtype).contiguous())
         assert stem.first.bias is not None
         self.bias = nn.Buffer(stem.first.bias.detach().float().clone())
-        self.second = PackedConvolution(stem.second, dtype)
+        self.second = PackedConvolution(stem.second, dtype, keeps_bias=False)  # the norm behind it takes it away
 
     def forward(self, image0: Tensor, image1: Tensor) -> Tensor:
         images, _, height, width = image0.shape
@@ -73,12 +73,14 @@ class FusedStem(nn.Module):
 class PackedConvolution(nn.Module):
     """A dense convolution on tokens; with `relu` one cuDNN call where there is one."""
 
-    def __init__(self, convolution: nn.Conv2d, dtype: torch.dtype, relu: bool = False) -> None:
+    def __init__(
+        self, convolution: nn.Conv2d, dtype: torch.dtype, relu: bool = False, keeps_bias: bool = True
+    ) -> None:
         super().__init__()
         weight = convolution.weight.detach().to(dtype)
         self.weight = nn.Buffer(weight.to(memory_format=torch.channels_last))
         assert convolution.bias is not None
-        self.bias = nn.Buffer(convolution.bias.detach().to(dtype).clone())
+        self.bias = nn.Buffer(convolution.bias.detach().to(dtype).clone()) if keeps_bias else None
         self.stride, self.padding = convolution.stride, (convolution.kernel_size[0] // 2,) * 2
         self.relu = relu
         self.one_call = relu

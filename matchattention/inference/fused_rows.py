@@ -24,12 +24,14 @@ class Tile(NamedTuple):
         columns: of the next projection that are multiplied at once.
         warps: of a program; wide rows need more registers.
         shares: programs that have the same tokens and divide the next projection's columns.
+        rows: of a contraction's matrix that are multiplied at once.
     """
 
     tokens: int
     columns: int
     warps: int
     shares: int = 1
+    rows: int = 64
 
 
 # (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
@@ -157,7 +159,7 @@ def contract(
         none if position is None else position, none if beta is None else beta,
         none if following is None else following.matrix, none if following is None or not seen else following.extras,
         none if bias is None else bias, new_features, out, tokens, 0.0 if following is None else following.eps,
-        D=channels, DB=padded(channels), HIDDEN=hidden.shape[-1], KB=min(64, padded(hidden.shape[-1])),
+        D=channels, DB=padded(channels), HIDDEN=hidden.shape[-1], KB=min(tile.rows, padded(hidden.shape[-1])),
         HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=tile.columns,
         SHARES=tile.shares, HAS_BIAS=bias is not None, GELU=following is not None and following.gelu,
