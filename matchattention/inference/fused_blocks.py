@@ -17,6 +17,7 @@ from matchattention.inference.fused_rows import (
     padded,
     tile_of,
 )
+from matchattention.inference.launching import launch
 from matchattention.layers.block import MATBlock, SelfMatchAttention
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.ops.triton_block import block_attention_kernel
@@ -142,7 +143,8 @@ class FusedStage(nn.Module):
         new_features, new_position = torch.empty_like(features), torch.empty_like(position)
         result = features.new_empty((*features.shape[:3], after.outputs))
         rows, columns = config.window
-        block_attention_kernel[(images * tiles_y * tiles_x, tile.shares)](
+        launch(
+            block_attention_kernel, (images * tiles_y * tiles_x, tile.shares),
             features, position, mixed, block.beta,
             out.features, out.features_of_weights, out.positions, out.positions_of_weights,
             after.matrix, after.extras, after.matrix if after.bias is None else after.bias,

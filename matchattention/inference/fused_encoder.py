@@ -17,6 +17,7 @@ from matchattention.inference.fused_rows import (
     norm_project,
     padded,
 )
+from matchattention.inference.launching import launch
 from matchattention.layers.encoder import EPS, Downsampling, Encoder, EncoderBlock, ResidualScale, Stem
 from matchattention.layers.global_attention import Attention, GlobalAttentionLayer
 from matchattention.layers.tokens import as_image, as_tokens, swap_views
@@ -38,8 +39,9 @@ def instance_norm_gelu(tokens: Tensor) -> Tensor:
     partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
     out = torch.empty_like(tokens)
     sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
-    statistics_kernel[(images * chunks,)](tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
-    instance_norm_gelu_kernel[(images * tiles,)](
+    launch(statistics_kernel, (images * chunks,), tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
+    launch(
+        instance_norm_gelu_kernel, (images * tiles,),
         tokens, partial, out, pixels, chunks, tiles_of_chunk, tiles, NORM_EPS,
         CHUNKS=triton.next_power_of_2(chunks), **sizes,
     )
@@ -62,7 +64,8 @@ class FusedStem(nn.Module):
         out_height, out_width = (height + top) // 2, (width + right) // 2
         out = self.matrix.new_empty((2 * images, out_height, out_width, self.matrix.shape[0]))
         tokens, tile = out[..., 0].numel(), 128
-        first_convolution_kernel[(-(-tokens // tile),)](
+        launch(
+            first_convolution_kernel, (-(-tokens // tile),),
             image0.contiguous(), image1.contiguous(), self.matrix, self.bias, out,
             images, height, width, top, out_height, out_width, tokens,
             N=self.matrix.shape[0], NB=padded(self.matrix.shape[0]), T=tile, num_warps=4,

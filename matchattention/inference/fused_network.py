@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import NORM_EPS, FusedContext, FusedEncoder, PackedConvolution
 from matchattention.inference.fused_rows import PackedProjection, norm_project, padded, tile_of
+from matchattention.inference.launching import compile_together, launch
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.config import NetworkConfig
@@ -59,7 +60,8 @@ class FusedEstimate(nn.Module):
         projected = norm_project(tokens, self.project)
         position = torch.empty(images, height, width, 2, dtype=torch.float32, device=tokens.device)
         rows = images // 2 * height
-        stereo_transport_kernel[(rows,)](
+        launch(
+            stereo_transport_kernel, (rows,),
             projected, self.bin_score, position, rows, width, channels**-0.5,
             ITERATIONS=self.iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), num_warps=4,
         )
@@ -85,7 +87,8 @@ class FusedConvex(nn.Module):
         outputs = row if packed else 2
         out = position.new_empty((images, height * self.factor, width * self.factor, outputs))
         tokens, tile = images * height * width, 16
-        convex_kernel[(-(-tokens // tile),)](
+        launch(
+            convex_kernel, (-(-tokens // tile),),
             logits, position, out, height, width, tokens, FACTOR=self.factor, HEADS=self.heads, EP=row, OUT=outputs,
             ZERO_BORDER=self.zero_border, T=tile, num_warps=2,
         )
@@ -119,7 +122,8 @@ class FusedLift(nn.Module):
         joined = torch.empty_like(encoded)
         tokens = images * height * width
         tile = tile_of("join", fine, 0, tokens)
-        join_kernel[(-(-tokens // tile.tokens),)](
+        launch(
+            join_kernel, (-(-tokens // tile.tokens),),
             encoded, lifted, self.matrix, self.bias, joined, height, width, tokens,
             D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile.tokens, num_warps=tile.warps,
         )
@@ -140,6 +144,7 @@ class FusedNetwork(nn.Module):
         assert why_not_fused(config) is None
         assert isinstance(network.initial, TransportEstimate)
         self.config = config
+        self._compiled = False
         with torch.no_grad():
             self.encoder = FusedEncoder(network.encoder, dtype)
             self.initial = FusedEstimate(network.initial, dtype)
@@ -152,6 +157,9 @@ class FusedNetwork(nn.Module):
 
     def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
         """(2B, H, W, 2) px from two images (B, 3, H, W), uint8 or float in [0, 255]; see `MatchNetwork.forward`."""
+        if not self._compiled:
+            self._compiled = True
+            compile_together(lambda: self(image0, image1, initial))
         height, width = image0.shape[-2:]
         if initial is None and max(height, width) > LARGE:
             initial = coarse_field(self, image0, image1)

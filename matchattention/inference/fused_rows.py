@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor, nn
 
+from matchattention.inference.launching import launch
 from matchattention.ops.triton_rows import contract_kernel, norm_project_kernel
 
 
@@ -120,7 +121,8 @@ def norm_project(
     out = features.new_empty((*features.shape[:-1], packed.outputs))
     tokens = features.numel() // channels
     tile = tile_of("project", channels, packed.outputs, tokens)
-    norm_project_kernel[(-(-tokens // tile.tokens), tile.shares)](
+    launch(
+        norm_project_kernel, (-(-tokens // tile.tokens), tile.shares),
         features, features if position is None else position, packed.matrix if beta is None else beta,
         packed.matrix, packed.extras if packed.positions else packed.matrix,
         packed.matrix if packed.bias is None else packed.bias, out, tokens, packed.eps,
@@ -153,7 +155,8 @@ def contract(
     none = packed.matrix
     seen = 0 if following is None else following.positions
     bias = None if following is None else following.bias
-    contract_kernel[(-(-tokens // tile.tokens), tile.shares)](
+    launch(
+        contract_kernel, (-(-tokens // tile.tokens), tile.shares),
         features, none if packed.scale is None else packed.scale, hidden, packed.matrix,
         none if packed.bias is None else packed.bias,
         none if position is None else position, none if beta is None else beta,

@@ -1,0 +1,38 @@
+"""Launch Triton kernels; or compile all that a function launches, side by side, before it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any
+
+import triton
+
+_compiling_only: ContextVar[bool] = ContextVar("compiling_only", default=False)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
+    """`kernel[grid](…)`; inside `compile_together` the kernel is compiled and nothing runs."""
+    if _compiling_only.get():
+        kernel.warmup(*arguments, grid=grid, **named)
+    else:
+        kernel[grid](*arguments, **named)
+
+
+def compile_together(run: Callable[[], object]) -> None:
+    """Compile what `run` launches by `launch`, in threads; what it computes meanwhile is worthless.
+
+    A kernel that fails here is left to its launch, which says why. Older Tritons compile one kernel after the other as
+    they are launched, and the interpreter none.
+    """
+    mode = getattr(triton, "AsyncCompileMode", None)
+    if mode is None or triton.knobs.runtime.interpret:
+        return
+    token = _compiling_only.set(True)
+    try:
+        with ThreadPoolExecutor(os.cpu_count()) as threads, mode(threads, ignore_errors=True):
+            run()
+    finally:
+        _compiling_only.reset(token)
