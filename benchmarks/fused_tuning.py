@@ -10,7 +10,6 @@ first, then timed one after the other, replayed from CUDA graphs. No candidate i
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import multiprocessing
 import os
@@ -60,17 +59,19 @@ def jobs() -> list[Job]:
 
 
 def candidates(job: Job) -> list[Tile]:
-    """The rule's tile first, then others near it."""
+    """The rule's tile first, then those that differ from it in one or two ways that belong together."""
     height, width = SCALES[job.channels]
     fused_rows.TUNED.clear()
     usual = fused_rows.tile_of(job.kernel, job.channels, next_outputs(job), 2 * height * width)
-    tokens = [t for t in (16, 32, 64, 128) if usual.tokens // 2 <= t <= 2 * usual.tokens]
     most = fused_rows.padded(next_outputs(job))
-    shares = (1,) if job.kernel == "contract" or job.channels < 128 else (1, 2, 4)
-    rows = (64, 128) if job.kernel == "contract" and job.channels >= 64 else (64,)
-    choices = itertools.product(tokens, {min(64, most), min(128, most)}, (4, 8), shares, rows)
-    made = [Tile(*choice) for choice in choices if choice[1] * choice[3] <= most and choice[0] * job.channels <= 8192]
-    return [usual, *(tile for tile in made if tile != usual)]
+    made = [usual._replace(tokens=t, warps=w) for t in (16, 32, 64, 128) for w in (4, 8) if t * job.channels <= 8192]
+    made += [usual._replace(columns=c, shares=s) for c in (32, 64, 128) for s in (1, 2, 4) if c * s <= most]
+    made += [usual._replace(rows=r, stages=s) for r in (32, 64, 128) for s in (2, 3, 5)]
+    if job.kernel == "contract":
+        made = [tile for tile in made if tile.shares == 1]
+    else:
+        made = [tile for tile in made if tile.rows == usual.rows]
+    return list(dict.fromkeys([usual, *made]))
 
 
 def next_outputs(job: Job) -> int:

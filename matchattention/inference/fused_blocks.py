@@ -158,6 +158,6 @@ class FusedStage(nn.Module):
             MIXED=mixed.shape[-1], RUN=min(16, of_head & -of_head), ROWS=rows, COLUMNS=columns,
             OVERHANGS=width < columns or (rows > 1 and height < rows),
             DOT=config.similarity == "dot", CROSS=cross, KEEP_Y=config.keep_y, TILE_Y=tile_y, TILE_X=tile_x,
-            num_warps=tile.warps,
+            num_warps=tile.warps, num_stages=tile.stages,
         )
         return new_features, new_position, result

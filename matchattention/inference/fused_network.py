@@ -125,7 +125,8 @@ class FusedLift(nn.Module):
         launch(
             join_kernel, (-(-tokens // tile.tokens),),
             encoded, lifted, self.matrix, self.bias, joined, height, width, tokens,
-            D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile.tokens, num_warps=tile.warps,
+            D=fine, DB=padded(fine), KB=min(64, padded(fine)), T=tile.tokens,
+            num_warps=tile.warps, num_stages=tile.stages,
         )
         return self.smooth(joined)
 

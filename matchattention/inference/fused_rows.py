@@ -26,6 +26,7 @@ class Tile(NamedTuple):
         warps: of a program; wide rows need more registers.
         shares: programs that have the same tokens and divide the next projection's columns.
         rows: of a contraction's matrix that are multiplied at once.
+        stages: pieces of a matrix that are under way or in use.
     """
 
     tokens: int
@@ -33,6 +34,7 @@ class Tile(NamedTuple):
     warps: int
     shares: int = 1
     rows: int = 64
+    stages: int = 3
 
 
 # (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
@@ -128,7 +130,7 @@ def norm_project(
         packed.matrix if packed.bias is None else packed.bias, out, tokens, packed.eps,
         D=channels, DB=padded(channels), E=packed.positions, EP=16 if position is None else position.shape[-1],
         N=packed.outputs, NB=tile.columns, SHARES=tile.shares, HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
-        T=tile.tokens, num_warps=tile.warps,
+        T=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
     )
     return out
 
@@ -166,6 +168,6 @@ def contract(
         HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=tile.columns,
         SHARES=tile.shares, HAS_BIAS=bias is not None, GELU=following is not None and following.gelu,
-        T=tile.tokens, num_warps=tile.warps,
+        T=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
     )
     return new_features, None if following is None else out
