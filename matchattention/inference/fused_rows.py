@@ -53,8 +53,9 @@ def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
         tokens: in all, both views.
     """
     tuned = TUNED.get((kernel, channels))
-    if tuned is not None:
-        return tuned
+    if tuned is not None:  # sharing is for maps that are too small to fill a GPU
+        fills = tokens * tuned.shares > 4 * ENOUGH_PROGRAMS * tuned.tokens
+        return tuned._replace(shares=1) if fills else tuned
     own = {256: 16, 128: 32}.get(padded(channels), 64)
     columns = min(64, padded(max(outputs, 1)))
     shares = 1

@@ -13,7 +13,7 @@ from matchattention.inference.deploy import compile_for_inference
 from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import instance_norm_gelu
 from matchattention.inference.fused_network import FusedEstimate, FusedNetwork, why_not_fused
-from matchattention.inference.fused_rows import Tile
+from matchattention.inference.fused_rows import Tile, tile_of
 from matchattention.inference.predictor import Predictor
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.tokens import instance_norm
@@ -80,6 +80,15 @@ def test_any_tile_gives_the_same(monkeypatch):
         monkeypatch.setitem(fused_rows.TUNED, (kernel, 32), Tile(16, 16, 4, 4))
     for found, usual in zip(stage(features, position), expected):
         torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
+
+
+def test_small_maps_share_their_columns_and_large_ones_do_not(monkeypatch):
+    assert tile_of("cross", 256, 1024, 1024).shares == 4
+    assert tile_of("cross", 256, 1024, 64 * 1024).shares == 1
+    assert tile_of("contract", 256, 192, 1024).shares == 1
+    monkeypatch.setitem(fused_rows.TUNED, ("cross", 256), Tile(32, 128, 8, 2))
+    assert tile_of("cross", 256, 1024, 1024) == Tile(32, 128, 8, 2)
+    assert tile_of("cross", 256, 1024, 64 * 1024) == Tile(32, 128, 8, 1)
 
 
 @torch.no_grad()
