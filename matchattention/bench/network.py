@@ -207,6 +207,8 @@ def _add_profile(
     row |= found
     if with_kernels and mode != "eager":
         row["kernels"] = table
+        for kernel in table[:15]:
+            say(f"    {kernel['total_us']:7.1f} us {kernel['launches']:4d} x {kernel['name'][:60]} {kernel['grid']}")
     say(
         f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy of {found['span_us']:.0f} us, "
         f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_kernels']) or 'no attention kernel'}"
