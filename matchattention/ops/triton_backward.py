@@ -4,11 +4,12 @@
 Gradients of q and of the relative position belong to one query and are written once. Those of k and v are sums over
 every query that looks at a key, which only the positions know. There are two ways to them:
 
-- fp32 atomics: one kernel, nothing of the window's size stored, for narrow heads. The order of the sums varies from run
-  to run.
-- `triton_gather`: this kernel leaves the two coefficients of every query and key, queries are sorted by where they
-  look, and a second kernel collects them key by key, without atomics and in a fixed order. For wide heads, where
-  atomics would move each gradient once a query; and what `torch.use_deterministic_algorithms(True)` gets.
+- fp32 atomics: one kernel, here, nothing of the window's size stored, for narrow heads. The order of the sums varies
+  from run to run.
+- `triton_gather`: a kernel of `triton_wide` leaves the two coefficients of every query and key, queries are sorted by
+  where they look, and another kernel collects them key by key, without atomics and in a fixed order. For wide heads and
+  2D windows, where atomics would move each gradient once a query; and what `torch.use_deterministic_algorithms(True)`
+  gets.
 """
 
 from __future__ import annotations
@@ -18,8 +19,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchattention.ops import triton_tiles
 from matchattention.ops.triton_gather import gather
-from matchattention.ops.triton_tiles import ELEMENTS_PER_THREAD, call_arguments, readable, run_of, tiling
+from matchattention.ops.triton_tiles import (
+    ELEMENTS_PER_THREAD,
+    call_arguments,
+    group_arguments,
+    is_wide,
+    readable,
+    run_of,
+    tiling,
+    wide_tiling,
+)
+from matchattention.ops.triton_wide import match_attention_coefficients_kernel
 from matchattention.ops.triton_window import (
     channel_offsets,
     flat_channels,
@@ -34,12 +46,8 @@ from matchattention.ops.triton_window import (
     sign,
     softmax_of,
     spread,
-    stack,
     tile_of_queries,
 )
-
-# Channels of a head from which gathering beats atomics.
-GATHER_FROM = 32
 
 # A window is unrolled; the compiler takes seconds for 16 keys, minutes for 36.
 MOST_KEYS = 16
@@ -93,7 +101,7 @@ def sampling_gradients(scores, grads, right, below, ROWS: tl.constexpr, COLUMNS:
 @triton.jit
 def match_attention_backward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, grad_out_pointer, grad_weights_pointer,
-    grad_q_pointer, grad_k_pointer, grad_v_pointer, grad_r_pointer, start_pointer,
+    grad_q_pointer, grad_k_pointer, grad_v_pointer, grad_r_pointer,
     height, width, tiles_x, tiles_y, groups, gamma,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
     R_BATCH, R_ROW, R_COLUMN, R_HEAD, R_AXIS,
@@ -105,9 +113,8 @@ def match_attention_backward_kernel(
     C: tl.constexpr, CV: tl.constexpr, G: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr,
     DOT: tl.constexpr, PER_HEAD: tl.constexpr, LARGE: tl.constexpr, K_RUN: tl.constexpr, V_RUN: tl.constexpr,
     GRAD_RUN: tl.constexpr, GRAD_V_RUN: tl.constexpr, HAS_GRAD_WEIGHTS: tl.constexpr,
-    ATOMIC: tl.constexpr,
 ):
-    """Without ATOMIC, the pointers of k's and v's gradients take the coefficients, and `start` the windows' places."""
+    """All gradients of a group of heads; those of k and v are added in memory."""
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
     group, image, y, x, valid = tile_of_queries(height, width, tiles_x, tiles_y, groups, TILE_Y, TILE_X)
@@ -180,38 +187,18 @@ def match_attention_backward_kernel(
         else:
             grad_key = pull * sign(q - key)
             grad_q -= grad_key
-        if ATOMIC:
-            inside = valid[:, None]
-            if OVERHANGS:
-                inside = inside & (row + j // COLUMNS < height) & (column + j % COLUMNS < width)
-            offset = key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE)
-            at = channel_offsets(offset, grad_channels, T, G, C, GRAD_RUN)
-            tl.atomic_add(grad_k_base + at, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
-            offset = key_offset(
-                row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE
-            )
-            at = channel_offsets(offset, out_channels, T, G, CV, GRAD_V_RUN)
-            grad_value = spread(weights[j], T, G, CV) * grad_out
-            tl.atomic_add(grad_v_base + at, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
-
-    if not ATOMIC:
-        if (KEYS & (KEYS - 1)) == 0:
-            at = token * (HEADS * KEYS) + flat_channels(group, KEYS, G, KEYS, KEYS)
-            mask = valid[:, None] & flat_exists(group, HEADS, G, KEYS, KEYS)
-            tl.store(grad_k_pointer + at, stack(score_grads, KEYS, T, G) * gamma, mask=mask)
-            tl.store(grad_v_pointer + at, stack(weights, KEYS, T, G), mask=mask)
-        else:
-            for j in tl.static_range(KEYS):
-                at = (token * HEADS + head) * KEYS + j
-                tl.store(grad_k_pointer + at, score_grads[j] * gamma, mask=valid[:, None] & (head < HEADS))
-                tl.store(grad_v_pointer + at, weights[j], mask=valid[:, None] & (head < HEADS))
-        images = tl.num_programs(0) // (groups * tiles_x * tiles_y)
-        start = (image * height + row) * width + column
-        if PER_HEAD:
-            above = head.to(tl.int64) * images * height * width
-            tl.store(start_pointer + above + token, above + start, mask=valid[:, None] & (head < HEADS))
-        else:
-            tl.store(start_pointer + token, start, mask=valid[:, None] & (group == 0))
+        inside = valid[:, None]
+        if OVERHANGS:
+            inside = inside & (row + j // COLUMNS < height) & (column + j % COLUMNS < width)
+        offset = key_offset(row, column, width * (HEADS * CHANNELS), HEADS * CHANNELS, j, COLUMNS, LARGE)
+        at = channel_offsets(offset, grad_channels, T, G, C, GRAD_RUN)
+        tl.atomic_add(grad_k_base + at, grad_key, mask=spread(inside, T, G, C) & exists, sem="relaxed")
+        offset = key_offset(
+            row, column, width * (HEADS * VALUE_CHANNELS), HEADS * VALUE_CHANNELS, j, COLUMNS, LARGE
+        )
+        at = channel_offsets(offset, out_channels, T, G, CV, GRAD_V_RUN)
+        grad_value = spread(weights[j], T, G, CV) * grad_out
+        tl.atomic_add(grad_v_base + at, grad_value, mask=spread(inside, T, G, CV) & v_exists, sem="relaxed")
 
     tl.store(
         grad_q_pointer + token * (HEADS * CHANNELS) + grad_channels,
@@ -253,30 +240,67 @@ def backward(
     if grad_out.numel() == 0:
         return tuple(torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in (q, k, v, relative_position))  # type: ignore[return-value]
     if atomic is None:
-        narrow = max(k.shape[-1], v.shape[-1]) < GATHER_FROM
-        atomic = narrow and not torch.are_deterministic_algorithms_enabled()
-    grad_q = q.new_empty(q.shape)
+        atomic = not is_wide(q, v, window) and not torch.are_deterministic_algorithms_enabled()
     grad_out = grad_out.contiguous()
-    q, k, v = readable(q), readable(k), readable(v)
-    start = q.new_empty(0, dtype=torch.int32)
-    if atomic:
-        grad_k, grad_v = (torch.zeros(t.shape, dtype=torch.float32, device=t.device) for t in (k, v))
-    else:
-        keys = (*q.shape[:4], window[0] * window[1])
-        grad_k, grad_v = (q.new_empty(keys, dtype=torch.float32) for _ in range(2))
-        places = relative_position[..., 0].numel()
-        start = q.new_empty(places, dtype=torch.int32 if places < 2**31 else torch.int64)
+    grad_weights = None if grad_weights is None else grad_weights.contiguous()
+    way = _added if atomic else _gathered
+    return way(grad_out, grad_weights, readable(q), readable(k), readable(v), relative_position, window, dot)
+
+
+def _added(
+    grad_out: Tensor, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor,
+    window: tuple[int, int], dot: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by atomics."""
+    grad_q = q.new_empty(q.shape)
+    grad_k, grad_v = (torch.zeros(t.shape, dtype=torch.float32, device=t.device) for t in (k, v))
     cut = tiling(q, v, window, ELEMENTS_PER_THREAD if window[0] == 1 else ELEMENTS_PER_THREAD // 2)
     per_head = relative_position.shape[3] > 1
     grad_r = relative_position.new_empty((*q.shape[:3], q.shape[3] if per_head else cut.groups, 2))
     match_attention_backward_kernel[(cut.programs,)](
-        q, k, v, relative_position, grad_out, grad_out if grad_weights is None else grad_weights.contiguous(),
-        grad_q, grad_k, grad_v, grad_r, start, ATOMIC=atomic,
+        q, k, v, relative_position, grad_out, grad_out if grad_weights is None else grad_weights,
+        grad_q, grad_k, grad_v, grad_r,
         HAS_GRAD_WEIGHTS=grad_weights is not None, GRAD_RUN=run_of(grad_k), GRAD_V_RUN=run_of(grad_v),
-        **call_arguments(q, k, v, relative_position, window, dot, cut),
+        **call_arguments(q, k, v, relative_position, window, dot), **group_arguments(k, v, cut),
     )
     if not per_head and cut.groups > 1:
         grad_r = grad_r.sum(3, keepdim=True)
-    if not atomic:
-        return grad_q, *gather(q, k, v, grad_out, grad_k, grad_v, start, window, dot, per_head), grad_r
     return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_r
+
+
+def _gathered(
+    grad_out: Tensor, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor,
+    window: tuple[int, int], dot: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by coefficients and `gather`."""
+    grad_q, grad_r, coefficients, start = coefficients_of(
+        grad_out, grad_weights, q, k, v, relative_position, window, dot
+    )
+    per_head = relative_position.shape[3] > 1
+    if not per_head and q.shape[3] > 1:
+        grad_r = grad_r.sum(3, keepdim=True)
+    return grad_q, *gather(q, k, v, grad_out, coefficients, start, window, dot, per_head), grad_r
+
+
+def coefficients_of(
+    grad_out: Tensor, grad_weights: Tensor | None, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor,
+    window: tuple[int, int], dot: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What each query knows of the gradients, before any key has collected them.
+
+    Returns:
+        Gradient of q; that of the relative position (B, H, W, heads, 2); two coefficients a query and key
+        (B, H, W, heads, keys, 2); the first key of each window, (heads or 1) * B * H * W.
+    """
+    grad_q = q.new_empty(q.shape)
+    grad_r = relative_position.new_empty((*q.shape[:4], 2))
+    coefficients = q.new_empty((*q.shape[:4], window[0] * window[1], 2), dtype=torch.float32)
+    places = relative_position[..., 0].numel()
+    start = q.new_empty(places, dtype=torch.int32 if places < 2**31 else torch.int64)
+    tiles, cut = wide_tiling(q, v, window, triton_tiles.COEFFICIENTS_CUT)
+    match_attention_coefficients_kernel[(tiles * q.shape[3],)](
+        q, k, v, relative_position, grad_out, grad_out if grad_weights is None else grad_weights,
+        grad_q, coefficients, grad_r, start, HAS_GRAD_WEIGHTS=grad_weights is not None,
+        **call_arguments(q, k, v, relative_position, window, dot), **cut,
+    )
+    return grad_q, grad_r, coefficients, start

@@ -1,5 +1,8 @@
 # mypy: disable-error-code="assignment, var-annotated"
-"""The operator's forward pass in one kernel: keys, CAS weights and values of a tile, nothing written in between."""
+"""The operator's forward pass in one kernel: keys, CAS weights and values of a tile, nothing written in between.
+
+The kernel here works on groups of narrow heads; `triton_wide` has the one for wide heads and 2D windows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from matchattention.ops.triton_tiles import call_arguments, readable, tiling
+from matchattention.ops import triton_tiles
+from matchattention.ops.triton_tiles import (
+    call_arguments,
+    group_arguments,
+    heads_in_turn,
+    is_wide,
+    readable,
+    tiling,
+    wide_tiling,
+)
+from matchattention.ops.triton_wide import match_attention_wide_forward_kernel
 from matchattention.ops.triton_window import (
     attend,
     flat_channels,
@@ -73,7 +86,7 @@ def match_attention_forward_kernel(
 def forward(
     q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, window: tuple[int, int], dot: bool, need_weights: bool
 ) -> tuple[Tensor, Tensor]:
-    """Launch the forward kernel.
+    """Launch a forward kernel.
 
     Returns:
         Values (B, H, W, heads, c_v) in v's dtype, and weights (B, H, W, heads, rows*columns) in fp32, or an empty
@@ -84,9 +97,18 @@ def forward(
     if out.numel() == 0:
         return out, weights
     q, k, v = readable(q), readable(k), readable(v)
-    cut = tiling(q, v, window)
-    match_attention_forward_kernel[(cut.programs,)](
-        q, k, v, relative_position, out, weights,
-        NEED_WEIGHTS=need_weights, **call_arguments(q, k, v, relative_position, window, dot, cut),
-    )
+    arguments = call_arguments(q, k, v, relative_position, window, dot)
+    if is_wide(q, v, window):
+        tiles, cut = wide_tiling(q, v, window, triton_tiles.FORWARD_CUT)
+        in_turn = heads_in_turn(tiles, q.shape[3], triton_tiles.FORWARD_CUT)
+        match_attention_wide_forward_kernel[(tiles * q.shape[3] // in_turn,)](
+            q, k, v, relative_position, out, weights,
+            NEED_WEIGHTS=need_weights, IN_TURN=in_turn, **arguments, **cut,
+        )
+    else:
+        groups = tiling(q, v, window)
+        match_attention_forward_kernel[(groups.programs,)](
+            q, k, v, relative_position, out, weights,
+            NEED_WEIGHTS=need_weights, **arguments, **group_arguments(k, v, groups),
+        )
     return out, weights

@@ -28,6 +28,38 @@ MOST_QUERIES = 128
 # A small map is cut finer until about this many programs keep every multiprocessor of a large GPU busy.
 WANTED_PROGRAMS = 512
 
+# Heads from this many channels on, and all heads under a window of several rows, have programs of their own.
+WIDE_FROM = 24
+
+# Bytes that one thread loads at once.
+LOAD_BYTES = 16
+
+
+@dataclass(frozen=True)
+class WideCut:
+    """How a kernel of `triton_wide` or `triton_gather` is cut."""
+
+    chunk_bytes: int
+    """Bytes of a query's or key's channels that are worked on at once: 128 is one cache line, eight threads."""
+    threads: int
+    """Threads of one program."""
+    queries_per_thread: int = 1
+    """Queries, or keys, that one thread works on side by side."""
+    turns: bool = False
+    """Whether neighbouring queries take chunks narrower than a cache line in different order."""
+    band: int = 256
+    """Tokens across a band of tiles; the map is worked on band by band."""
+    most_registers: int | None = None
+    """Registers of a thread at most; None leaves it to the compiler."""
+    heads_in_turn: int = 1
+    """Heads that a program of the forward kernel works on one after the other, where there are programs enough."""
+
+
+# What `benchmarks/operator_tuning.py` compares; everything that may be tuned is here.
+FORWARD_CUT = WideCut(chunk_bytes=128, threads=256)
+COEFFICIENTS_CUT = WideCut(chunk_bytes=128, threads=256)
+GATHER_CUT = WideCut(chunk_bytes=128, threads=256)
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -48,11 +80,7 @@ class Tiling:
 def tiling(
     q: Tensor, v: Tensor, window: tuple[int, int], elements_per_thread: int = ELEMENTS_PER_THREAD
 ) -> Tiling:
-    """Cut the queries of `q` (B, H, W, heads, c) into tiles.
-
-    A 2D window's neighbours share keys in both directions, so its tiles are square: that is what lets most keys
-    come from the nearest cache. A 1D window shares keys along the row only.
-    """
+    """Cut the queries of `q` (B, H, W, heads, c) into tiles of a group of heads."""
     batch, height, width, heads, channels = q.shape
     channel_block = triton.next_power_of_2(channels)
     value_block = triton.next_power_of_2(v.shape[-1])
@@ -66,14 +94,66 @@ def tiling(
     while queries > 8 and batch * height * width * groups // queries < WANTED_PROGRAMS:
         queries //= 2
     warps = max(1, min(threads // 32, queries * row // (32 * elements_per_thread)))
-    across = queries if window[0] == 1 else 2 ** math.ceil(math.log2(queries) / 2)
-    tile_x = min(across, triton.next_power_of_2(width))
-    tile_y = min(queries // tile_x, triton.next_power_of_2(height))
+    tile_y, tile_x = _tile(queries, height, width, window)
     tiles_x, tiles_y = -(-width // tile_x), -(-height // tile_y)
     return Tiling(
         tile_y=tile_y, tile_x=tile_x, head_block=head_block, channel_block=channel_block, value_block=value_block,
         groups=groups, tiles_y=tiles_y, tiles_x=tiles_x, programs=batch * tiles_y * tiles_x * groups, warps=warps,
     )
+
+
+def is_wide(q: Tensor, v: Tensor, window: tuple[int, int]) -> bool:
+    """Whether each head has programs of its own, as in `triton_wide`."""
+    return window[0] > 1 or max(q.shape[-1], v.shape[-1]) >= WIDE_FROM
+
+
+def wide_tiling(q: Tensor, v: Tensor, window: tuple[int, int], cut: WideCut) -> tuple[int, dict[str, Any]]:
+    """Cut the queries of `q` (B, H, W, heads, c) into tiles of one head.
+
+    Returns:
+        Tiles, and the arguments of a kernel that say how it is cut.
+    """
+    batch, height, width, heads, channels = q.shape
+    widest = max(channels, v.shape[-1])
+    chunk = min(triton.next_power_of_2(widest), max(1, cut.chunk_bytes // q.element_size()))
+    vector = min(chunk, LOAD_BYTES // q.element_size())
+    # A last chunk that is at most half full would waste more than narrower chunks do.
+    while chunk > vector and -widest % chunk >= chunk // 2:
+        chunk //= 2
+    lanes = chunk // vector
+    queries = cut.threads * cut.queries_per_thread // lanes
+    while queries > 8 and batch * height * width * heads // queries < WANTED_PROGRAMS:
+        queries //= 2
+    tile_y, tile_x = _tile(queries, height, width, window)
+    turn = 1
+    if cut.turns and channels == v.shape[-1] and channels % chunk == 0:
+        turn = min(max(1, 8 // lanes), channels // chunk)
+    tiles_x, tiles_y = -(-width // tile_x), -(-height // tile_y)
+    arguments = {
+        "tiles_x": tiles_x, "tiles_y": tiles_y, "band": min(tiles_x, max(1, cut.band // tile_x)),
+        "TILE_Y": tile_y, "TILE_X": tile_x, "CHUNK": chunk, "L": lanes, "V": vector, "TURN": turn,
+        "N": max(lanes, triton.next_power_of_2(window[0] * window[1])),
+        "num_warps": max(1, tile_y * tile_x * lanes // (32 * cut.queries_per_thread)),
+    }
+    if cut.most_registers is not None:
+        arguments["maxnreg"] = cut.most_registers
+    return batch * tiles_y * tiles_x, arguments
+
+
+def heads_in_turn(tiles: int, heads: int, cut: WideCut) -> int:
+    """Heads of one program: fewer programs than some sixteen times those that run at once would end unevenly."""
+    return math.gcd(heads, cut.heads_in_turn) if tiles >= 16 * WANTED_PROGRAMS else 1
+
+
+def _tile(queries: int, height: int, width: int, window: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of a tile of about so many queries.
+
+    A 2D window's neighbours share keys in both directions, so its tiles are square: that is what lets most keys
+    come from the nearest cache. A 1D window shares keys along the row only.
+    """
+    across = queries if window[0] == 1 else 2 ** math.ceil(math.log2(queries) / 2)
+    tile_x = min(across, triton.next_power_of_2(width))
+    return min(queries // tile_x, triton.next_power_of_2(height)), tile_x
 
 
 def readable(features: Tensor) -> Tensor:
@@ -82,21 +162,28 @@ def readable(features: Tensor) -> Tensor:
 
 
 def call_arguments(
-    q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, window: tuple[int, int], dot: bool, cut: Tiling
+    q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, window: tuple[int, int], dot: bool
 ) -> dict[str, Any]:
-    """The arguments that the forward and the backward kernels have in common, by name."""
+    """The arguments that all kernels over queries have in common, by name."""
     _, height, width, heads, channels = q.shape
     names = ("R_BATCH", "R_ROW", "R_COLUMN", "R_HEAD", "R_AXIS")
     return {
         "HEADS": heads, "CHANNELS": channels, "VALUE_CHANNELS": v.shape[-1],
         "gamma": channels**-0.5, "DOT": dot, "PER_HEAD": relative_position.shape[3] > 1,
-        "tiles_x": cut.tiles_x, "tiles_y": cut.tiles_y, "groups": cut.groups,
-        "TILE_Y": cut.tile_y, "TILE_X": cut.tile_x, "G": cut.head_block,
-        "C": cut.channel_block, "CV": cut.value_block, "num_warps": cut.warps,
-        "LARGE": any(_overflows(t) for t in (k, v)), "K_RUN": run_of(k), "V_RUN": run_of(v),
+        "LARGE": any(_overflows(t) for t in (k, v)),
         **dict(zip(names, relative_position.stride())),
         **_strides("Q", q), **_strides("K", k), **_strides("V", v),
         **_geometry(height, width, window),
+    }
+
+
+def group_arguments(k: Tensor, v: Tensor, cut: Tiling) -> dict[str, Any]:
+    """The arguments of the kernels that work on a group of heads, by name."""
+    return {
+        "tiles_x": cut.tiles_x, "tiles_y": cut.tiles_y, "groups": cut.groups,
+        "TILE_Y": cut.tile_y, "TILE_X": cut.tile_x, "G": cut.head_block,
+        "C": cut.channel_block, "CV": cut.value_block, "num_warps": cut.warps,
+        "K_RUN": run_of(k), "V_RUN": run_of(v),
     }
 
 

@@ -84,10 +84,14 @@ def assert_as_good_as_plain(tensors, window, similarity):
     plain = plain_in_own_dtype(tensors, window, similarity)
     fused = run(tensors, window, similarity, "triton")
     for name, e, p, f in zip(NAMES, exact, plain, fused):
-        floor = torch.finfo(f.dtype).eps * max(1.0, e.abs().max().item())
-        allowed = 2 * (p.double() - e).abs().max().item() + floor
-        error = (f.double() - e).abs().max().item()
-        assert error <= allowed, f"{name}: error {error:.2e}, allowed {allowed:.2e}"
+        assert_as_close(name, e, p, f)
+
+
+def assert_as_close(name, exact, plain, found):
+    floor = torch.finfo(found.dtype).eps * max(1.0, exact.abs().max().item())
+    allowed = 2 * (plain.double() - exact).abs().max().item() + floor
+    error = (found.double() - exact).abs().max().item()
+    assert error <= allowed, f"{name}: error {error:.2e}, allowed {allowed:.2e}"
 
 
 def cotangents_like(tensors, window):
@@ -119,7 +123,7 @@ def test_parity_with_reference(window, dtype, similarity, per_head):
     ("heads", "channels", "value_channels", "window"),
     [
         (1, 1, 1, (1, 8)), (3, 5, 3, (2, 2)), (4, 16, 16, (1, 4)),
-        (2, 33, 7, (4, 2)), (6, 24, 24, (1, 2)), (2, 4, 4, (6, 4)),
+        (2, 33, 7, (4, 2)), (6, 24, 24, (1, 2)), (2, 4, 4, (6, 4)), (2, 64, 64, (4, 4)), (1, 40, 72, (1, 4)),
     ],
 )
 def test_parity_over_heads_and_windows(heads, channels, value_channels, window):
@@ -284,6 +288,7 @@ def test_plain_gradient_equals_autograd(similarity, window, per_head):
         torch.testing.assert_close(f, e, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.parametrize("atomic", [True, False], ids=["added", "gathered"])
 @pytest.mark.parametrize(
     ("window", "similarity", "per_head", "dtype"),
     [
@@ -291,16 +296,52 @@ def test_plain_gradient_equals_autograd(similarity, window, per_head):
         ((4, 4), "l1", False, FP32), ((2, 4), "dot", True, FP32),
     ],
 )
-def test_gathered_gradients_equal_the_added_ones(window, similarity, per_head, dtype):
+def test_both_ways_of_the_gradients(window, similarity, per_head, dtype, atomic):
     tensors = inputs((2, 5, 9), 3, 5, 3, dtype, per_head)
     fused = torch.cat((tensors[0], tensors[1]), -1)
     q, k = fused[..., :5], fused[..., 5:]  # strided, as slices of a projection are
-    grad_out, grad_weights = (c.to(t) for c, t in zip(cotangents_like(tensors, window), (tensors[2], tensors[3])))
-    call = (grad_out, grad_weights, q, k, *tensors[2:], window, similarity == "dot")
-    for name, a, b in zip(NAMES[2:], backward(*call, atomic=True), backward(*call, atomic=False)):
-        assert a.dtype == b.dtype
-        tolerance = 4 * torch.finfo(dtype).eps
-        torch.testing.assert_close(b, a, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+    cotangents = cotangents_like(tensors, window)
+    exact = run([t.double() for t in tensors], window, similarity, "reference", cotangents)[2:]
+    plain = plain_in_own_dtype(tensors, window, similarity)[2:]
+    found = backward(*cotangents, q, k, *tensors[2:], window, similarity == "dot", atomic)
+    for name, tensor, e, p, f in zip(NAMES[2:], tensors, exact, plain, found):
+        assert f.dtype == tensor.dtype
+        assert_as_close(name, e, p, f)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        triton_tiles.WideCut(chunk_bytes=64, threads=64, turns=True),
+        triton_tiles.WideCut(chunk_bytes=32, threads=64, queries_per_thread=2, turns=True, band=4),
+        triton_tiles.WideCut(chunk_bytes=128, threads=64, most_registers=64, heads_in_turn=2, band=8),
+    ],
+    ids=["turns", "narrow bands", "heads in turn"],
+)
+def test_any_cut(cut, monkeypatch):
+    """What the tuning may choose."""
+    for name in ("FORWARD_CUT", "COEFFICIENTS_CUT", "GATHER_CUT"):
+        monkeypatch.setattr(triton_tiles, name, cut)
+    monkeypatch.setattr(triton_tiles, "WANTED_PROGRAMS", 0)
+    assert_as_good_as_plain(inputs((1, 5, 19), 2, 32, 32, per_head=cut.turns), (4, 4), "l1")
+
+
+def test_gathered_gradients_of_many_channels():
+    """More chunks of channels than one program sums, and fewer channels of values than of keys."""
+    tensors = inputs((1, 3, 5), 2, 200, 40)
+    assert_as_good_as_plain(tensors, (2, 2), "l1")
+
+
+def test_queries_that_are_not_numbers_reach_only_the_keys_they_look_at():
+    """Nobody looks at the right half: keys there read some query all the same, which must weigh nothing."""
+    q, k, v, position = inputs((1, 4, 16), 2, 4, 4, reach=0.0)
+    position[..., 0] = 4.5 - torch.arange(16, device=DEVICE).view(1, 1, 16, 1) / 2
+    position[..., 0] -= torch.arange(16, device=DEVICE).view(1, 1, 16, 1) / 2
+    q[0, 0, 0], grad_out = float("nan"), torch.full_like(v, float("nan"))
+    _, grad_k, grad_v, _ = backward(grad_out, None, q, k, v, position, (2, 4), False, atomic=False)
+    assert grad_v[0, :, 4].isnan().all()
+    for grad in (grad_k, grad_v):
+        assert (grad[0, :, 8:] == 0).all()
 
 
 def test_deterministic_algorithms_are_honoured():
