@@ -13,8 +13,8 @@ from matchattention.inference.fused_rows import (
     PackedContraction,
     PackedProjection,
     contract,
-    norm_project,
     padded,
+    shift_norm_project,
     tile_of,
 )
 from matchattention.inference.launching import launch
@@ -97,19 +97,20 @@ class FusedStage(nn.Module):
         self.config = blocks[0].config
         self.blocks = nn.ModuleList(PackedBlock(block, dtype) for block in blocks)
 
-    def forward(self, features: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, position: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run the stage.
 
         Args:
             features: (2B, H, W, d).
             position: (2B, H, W, EP) from `pack_position`.
+            shift: (d,) fp32, added to all features first.
 
         Returns:
             Both, refined by every block.
         """
         features = features.contiguous()
         blocks: list[Any] = list(self.blocks)
-        mixed = norm_project(features, blocks[0].before_self, position, blocks[0].beta)
+        features, mixed = shift_norm_project(features, shift, blocks[0].before_self, position, blocks[0].beta)
         for block, following in zip(blocks, [*blocks[1:], None]):
             features, position, mixed = self._attention(block, features, position, mixed, cross=False)
             features, position, hidden = self._attention(block, features, position, mixed, cross=True)

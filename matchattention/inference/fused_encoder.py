@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from matchattention.inference.fused_rows import (
     contract,
     norm_project,
     padded,
+    shift_norm_project,
 )
 from matchattention.inference.launching import launch
 from matchattention.layers.encoder import EPS, Downsampling, Encoder, EncoderBlock, ResidualScale, Stem
@@ -101,15 +103,18 @@ class PackedConvolution(nn.Module):
 
 
 class PackedDownsampling(nn.Module):
-    """LayerNorm, then a strided convolution."""
+    """A strided convolution with the weight of the LayerNorm before it; its bias is left to what follows."""
 
     def __init__(self, downsampling: Downsampling, dtype: torch.dtype) -> None:
         super().__init__()
-        self.weight = nn.Buffer(downsampling.norm.weight.detach().to(dtype).clone())
-        self.convolution = PackedConvolution(downsampling.conv, dtype)
+        folded = copy.deepcopy(downsampling.conv).float()
+        folded.weight.data *= downsampling.norm.weight.detach().float()[:, None, None]
+        self.convolution = PackedConvolution(folded, dtype, keeps_bias=False)
+        assert folded.bias is not None
+        self.shift = nn.Buffer(folded.bias.detach().clone())
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.convolution(F.layer_norm(tokens, self.weight.shape, self.weight, None, EPS))
+    def forward(self, normed: Tensor) -> Tensor:
+        return self.convolution(normed)
 
 
 class PackedEncoderBlock(nn.Module):
@@ -143,23 +148,26 @@ class FusedEncoder(nn.Module):
         )
 
     def forward(self, image0: Tensor, image1: Tensor) -> list[Tensor]:
-        tokens = self._stage(self.stages[0], self.stem(image0, image1))
+        tokens, normed = self._stage(self.stages[0], self.stem(image0, image1), None)
         scales = [tokens]
         for downsampling, stage in zip(self.downsamplings, list(self.stages)[1:]):
-            tokens = self._stage(stage, downsampling(tokens))
+            tokens, normed = self._stage(stage, downsampling(normed), downsampling.shift)
             scales.append(tokens)
         return scales
 
-    def _stage(self, stage: Any, tokens: Tensor) -> Tensor:
+    def _stage(self, stage: Any, tokens: Tensor, shift: Any) -> tuple[Tensor, Tensor]:
+        """The stage's tokens, and their LayerNorm for the next downsampling."""
         blocks = list(stage)
-        hidden: Tensor | None = norm_project(tokens, blocks[0].before_mixer)
+        hidden: Tensor | None
+        tokens, hidden = shift_norm_project(tokens, shift, blocks[0].before_mixer)
         for block, following in zip(blocks, [*blocks[1:], None]):
             assert hidden is not None
             tokens, hidden = contract(tokens, convolve(hidden, block.taps, None), block.mixer, block.before_mlp)
             assert hidden is not None
             after = None if following is None else following.before_mixer
-            tokens, hidden = contract(tokens, hidden, block.mlp, after)
-        return tokens
+            tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS)
+        assert hidden is not None
+        return tokens, hidden
 
 
 class PackedGlobalLayer(nn.Module):

@@ -114,7 +114,9 @@ class FusedLift(nn.Module):
         self.lift = nn.Buffer(both.to(dtype).contiguous())
         self.matrix = nn.Buffer(join[:, :fine].to(dtype).contiguous())
         self.bias = nn.Buffer(bias)
-        self.smooth = PackedConvolution(upsampling.smooth, dtype)
+        self.smooth = PackedConvolution(upsampling.smooth, dtype, keeps_bias=False)
+        assert upsampling.smooth.bias is not None
+        self.shift = nn.Buffer(upsampling.smooth.bias.detach().float().clone())  # left to what follows
 
     def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
         images, height, width, fine = encoded.shape
@@ -169,9 +171,11 @@ class FusedNetwork(nn.Module):
         cross = self.initial(features) if initial is None else at_tokens(initial)
         position = pack_position(cross, cross.new_zeros(*cross.shape[:3], self.config.heads, 2))
         convexes: list[Any] = list(self.convexes)
+        lifts: list[Any] = list(self.lifts)
+        shift = None
         for index, stage in enumerate(self.stages):
-            features, position = stage(features, position)
-            if index < len(self.lifts):
+            features, position = stage(features, position, shift)
+            if index < len(lifts):
                 position = convexes[index](features, position, packed=True)
-                features = self.lifts[index](features, encoded[-2 - index])
+                features, shift = lifts[index](features, encoded[-2 - index]), lifts[index].shift
         return crop_field(convexes[-1](features, position, packed=False), height, width)

@@ -120,20 +120,34 @@ def norm_project(
         position: (B, H, W, EP) fp32 packed positions, where the LayerNorm sees them.
         beta: (2,) fp32, the cross position's scale as a feature.
     """
+    return shift_norm_project(features, None, packed, position, beta)[1]
+
+
+def shift_norm_project(
+    features: Tensor,
+    shift: Tensor | None,
+    packed: PackedProjection,
+    position: Tensor | None = None,
+    beta: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`norm_project` of features + shift, a (d,) fp32 vector such as a convolution's bias; also those features."""
     channels = features.shape[-1]
     out = features.new_empty((*features.shape[:-1], packed.outputs))
+    new_features = features if shift is None else torch.empty_like(features)
     tokens = features.numel() // channels
     tile = tile_of("project", channels, packed.outputs, tokens)
+    none = packed.matrix
     launch(
         norm_project_kernel, (-(-tokens // tile.tokens), tile.shares),
-        features, features if position is None else position, packed.matrix if beta is None else beta,
-        packed.matrix, packed.extras if packed.positions else packed.matrix,
-        packed.matrix if packed.bias is None else packed.bias, out, tokens, packed.eps,
+        features, none if shift is None else shift, none if position is None else position,
+        none if beta is None else beta, packed.matrix, packed.extras if packed.positions else none,
+        none if packed.bias is None else packed.bias, new_features, out, tokens, packed.eps,
         D=channels, DB=padded(channels), E=packed.positions, EP=16 if position is None else position.shape[-1],
-        N=packed.outputs, NB=tile.columns, SHARES=tile.shares, HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
+        N=packed.outputs, NB=tile.columns, SHARES=tile.shares, HAS_SHIFT=shift is not None,
+        HAS_BIAS=packed.bias is not None, GELU=packed.gelu,
         T=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
     )
-    return out
+    return new_features, out
 
 
 def contract(
@@ -143,16 +157,20 @@ def contract(
     following: PackedProjection | None,
     position: Tensor | None = None,
     beta: Tensor | None = None,
+    norm_eps: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
 
     Returns:
-        The new features, and what `norm_project(new features, following, …)` gives; None without `following`.
+        The new features, and what `norm_project(new features, following, …)` gives; without `following`, their
+        LayerNorm (without a weight) where `norm_eps` is given, else None.
     """
     channels = features.shape[-1]
     new_features = torch.empty_like(features)
     outputs = 0 if following is None else following.outputs
-    out = features.new_empty((*features.shape[:-1], max(outputs, 1)))
+    normed = following is None and norm_eps is not None
+    out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)))
+    eps = following.eps if following is not None else norm_eps or 0.0
     tokens = features.numel() // channels
     tile = tile_of("contract", channels, outputs, tokens)
     none = packed.matrix
@@ -164,11 +182,11 @@ def contract(
         none if packed.bias is None else packed.bias,
         none if position is None else position, none if beta is None else beta,
         none if following is None else following.matrix, none if following is None or not seen else following.extras,
-        none if bias is None else bias, new_features, out, tokens, 0.0 if following is None else following.eps,
+        none if bias is None else bias, new_features, out, tokens, eps,
         D=channels, DB=padded(channels), HIDDEN=hidden.shape[-1], KB=min(tile.rows, padded(hidden.shape[-1])),
         HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=tile.columns,
         SHARES=tile.shares, HAS_BIAS=bias is not None, GELU=following is not None and following.gelu,
-        T=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
+        NORMED=normed, T=tile.tokens, num_warps=tile.warps, num_stages=tile.stages,
     )
-    return new_features, None if following is None else out
+    return new_features, out if normed or following is not None else None

@@ -115,14 +115,19 @@ def tile_of_tokens(tokens, T: tl.constexpr):
 
 @triton.jit(do_not_specialize=["tokens"])
 def norm_project_kernel(
-    features_pointer, position_pointer, beta_pointer, matrix_pointer, extras_pointer, bias_pointer, out_pointer,
-    tokens, eps,
+    features_pointer, shift_pointer, position_pointer, beta_pointer, matrix_pointer, extras_pointer, bias_pointer,
+    new_features_pointer, out_pointer, tokens, eps,
     D: tl.constexpr, DB: tl.constexpr, E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
-    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
+    SHARES: tl.constexpr, HAS_SHIFT: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
 ):
-    """LayerNorm of [features, positions], then a projection."""
+    """LayerNorm of [features, positions], then a projection; HAS_SHIFT adds a vector to all features first."""
     token, valid = tile_of_tokens(tokens, T)
     features = load_features(features_pointer, token, D, DB)
+    if HAS_SHIFT:
+        columns = tl.arange(0, DB)[None, :]
+        features += tl.load(shift_pointer + columns, mask=columns < D, other=0.0)
+        once = valid & (tl.program_id(1) == 0)
+        features = store_features(new_features_pointer, token, once, features, D, DB)
     extras = scaled_positions(position_pointer, beta_pointer, token, E, EP, T)
     features, extras = normalize(features, extras, eps, D, DB, E, EP)
     project(
@@ -139,9 +144,12 @@ def contract_kernel(
     D: tl.constexpr, DB: tl.constexpr, HIDDEN: tl.constexpr, KB: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_CONTRACT_BIAS: tl.constexpr,
     E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
-    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, T: tl.constexpr,
+    SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, NORMED: tl.constexpr, T: tl.constexpr,
 ):
-    """features * scale + hidden @ matrix + bias; then, where N > 0, LayerNorm and the next projection."""
+    """features * scale + hidden @ matrix + bias; then, where N > 0, LayerNorm and the next projection.
+
+    With NORMED the LayerNorm's result itself is what comes next.
+    """
     token, valid = tile_of_tokens(tokens, T)
     columns = tl.arange(0, DB)
     total = tl.zeros((T, DB), tl.float32)
@@ -166,3 +174,7 @@ def contract_kernel(
             normed, extras, matrix_pointer, extras_pointer, bias_pointer, next_pointer, token, valid,
             D, DB, E, EP, N, NB, SHARES, HAS_BIAS, GELU,
         )
+    if NORMED:
+        normed, _ = normalize(features, scaled_positions(position_pointer, beta_pointer, token, 0, EP, T), eps,
+                              D, DB, 0, EP)  # fmt: skip
+        store_features(next_pointer, token, once, normed, D, DB)
