@@ -44,8 +44,9 @@ def why_not_fused(config: NetworkConfig) -> str | None:
 class FusedEstimate(nn.Module):
     """Correlation, Sinkhorn and the local-window estimator."""
 
-    def __init__(self, estimate: TransportEstimate, dtype: torch.dtype) -> None:
+    def __init__(self, estimate: TransportEstimate, heads: int, dtype: torch.dtype) -> None:
         super().__init__()
+        self.row = padded(2 + 2 * heads)
         correlation = estimate.correlation
         weight = torch.cat((correlation.q.weight, correlation.k.weight))
         width = correlation.norm.weight.shape[0]
@@ -55,15 +56,16 @@ class FusedEstimate(nn.Module):
         self.iterations = estimate.iterations
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(2B, h, w, 2) fp32 positions in tokens."""
+        """(2B, h, w, EP) fp32 positions in tokens, as `pack_position` lays them out."""
         images, height, width, channels = tokens.shape
         projected = norm_project(tokens, self.project)
-        position = torch.empty(images, height, width, 2, dtype=torch.float32, device=tokens.device)
+        position = torch.empty(images, height, width, self.row, dtype=torch.float32, device=tokens.device)
         rows = images // 2 * height
         launch(
             stereo_transport_kernel, (rows,),
             projected, self.bin_score, position, rows, width, channels**-0.5,
-            ITERATIONS=self.iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), num_warps=4,
+            ITERATIONS=self.iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), EP=self.row,
+            num_warps=4 if width <= 32 else 8,
         )
         return position
 
@@ -150,7 +152,7 @@ class FusedNetwork(nn.Module):
         self._compiled = False
         with torch.no_grad():
             self.encoder = FusedEncoder(network.encoder, dtype)
-            self.initial = FusedEstimate(network.initial, dtype)
+            self.initial = FusedEstimate(network.initial, config.heads, dtype)
             self.stages = nn.ModuleList(FusedStage(list(stage), dtype) for stage in network.stages)  # type: ignore[call-overload]
             self.lifts = nn.ModuleList(FusedLift(up, dtype) for up in network.feature_upsamplings)  # type: ignore[arg-type]
             self.convexes = nn.ModuleList(
@@ -168,8 +170,7 @@ class FusedNetwork(nn.Module):
             initial = coarse_field(self, image0, image1)
         encoded = self.encoder(image0, image1)
         features = self.initial.context(encoded[-1])
-        cross = self.initial(features) if initial is None else at_tokens(initial)
-        position = pack_position(cross, cross.new_zeros(*cross.shape[:3], self.config.heads, 2))
+        position = self.initial(features) if initial is None else self._packed(at_tokens(initial))
         convexes: list[Any] = list(self.convexes)
         lifts: list[Any] = list(self.lifts)
         shift = None
@@ -179,3 +180,6 @@ class FusedNetwork(nn.Module):
                 position = convexes[index](features, position, packed=True)
                 features, shift = lifts[index](features, encoded[-2 - index]), lifts[index].shift
         return crop_field(convexes[-1](features, position, packed=False), height, width)
+
+    def _packed(self, cross: Tensor) -> Tensor:
+        return pack_position(cross, cross.new_zeros(*cross.shape[:3], self.config.heads, 2))

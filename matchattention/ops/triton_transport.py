@@ -46,12 +46,20 @@ def expected_offset(matching, index, width, WB: tl.constexpr):
     return tl.sum(kept * column.to(tl.float32), 1) / total - index.to(tl.float32)
 
 
+@triton.jit
+def store_x(pointer, first, index, real, x, EP: tl.constexpr):
+    """Write a row's packed positions: cross x, all else zero."""
+    column = tl.arange(0, EP)[None, :]
+    at = pointer + (first + index)[:, None] * EP + column
+    tl.store(at, tl.where(column == 0, x[:, None], 0.0), mask=real[:, None])
+
+
 @triton.jit(do_not_specialize=["rows", "width"])
 def stereo_transport_kernel(
     projected_pointer, bin_pointer, position_pointer, rows, width, scale,
-    ITERATIONS: tl.constexpr, D: tl.constexpr, KB: tl.constexpr, WB: tl.constexpr,
+    ITERATIONS: tl.constexpr, D: tl.constexpr, KB: tl.constexpr, WB: tl.constexpr, EP: tl.constexpr,
 ):
-    """Positions (2 images, h, w, 2) from projected tokens (2 images, h, w, [q | k]); `rows` = images * h."""
+    """Packed positions (2 images, h, w, EP) from projected tokens (2 images, h, w, [q | k]); `rows` = images * h."""
     program = tl.program_id(0).to(tl.int64)
     index = tl.arange(0, WB)
     real = index < width
@@ -80,9 +88,6 @@ def stereo_transport_kernel(
         u_bin = mass - log_sum_all(bin_score + v, bin_score + v_bin)
     known = real[:, None] & real[None, :]
     matching = tl.where(known, tl.exp(tl.where(known, scores + u[:, None] + v[None, :], 0.0)), 0.0)
-    at = position_pointer + (program * width + index) * 2
-    tl.store(at, expected_offset(matching, index, width, WB), mask=real)
-    tl.store(at + 1, tl.zeros((WB,), tl.float32), mask=real)
-    at = position_pointer + ((program + rows) * width + index) * 2
-    tl.store(at, expected_offset(tl.trans(matching), index, width, WB), mask=real)
-    tl.store(at + 1, tl.zeros((WB,), tl.float32), mask=real)
+    store_x(position_pointer, program * width, index, real, expected_offset(matching, index, width, WB), EP)
+    matching = tl.trans(matching)
+    store_x(position_pointer, (program + rows) * width, index, real, expected_offset(matching, index, width, WB), EP)

@@ -108,8 +108,9 @@ def test_estimate(width):
     estimate = TransportEstimate(32, 4, 4, stereo=True, layers=0, iterations=5).to(DEVICE)
     estimate.bin_score.data += 0.3
     tokens = torch.randn(4, 2, width, 32, device=DEVICE) * 3
-    found = FusedEstimate(estimate, torch.float32)(tokens)
-    torch.testing.assert_close(found, estimate(tokens).position, rtol=1e-4, atol=1e-4)
+    found = FusedEstimate(estimate, 4, torch.float32)(tokens)
+    torch.testing.assert_close(found[..., :2], estimate(tokens).position, rtol=1e-4, atol=1e-4)
+    assert (found[..., 2:] == 0).all()
 
 
 @pytest.mark.parametrize("most_chunks", [128, 3, 1])

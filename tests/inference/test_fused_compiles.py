@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-PROGRAM = """
+STAND_IN = """
 import json
 import torch
 from triton import FutureKernel
@@ -28,7 +28,7 @@ class Absent:
 
 driver.set_active(Absent())
 launch = JITFunction.run
-kernels, futures = {}, []
+kernels, futures, binaries = {}, [], []
 
 def compile_instead(self, *args, grid, warmup, **kwargs):
     kernel = launch(self, *args, grid=grid, warmup=True, **kwargs)
@@ -36,9 +36,12 @@ def compile_instead(self, *args, grid, warmup, **kwargs):
         futures.append(kernel)
     else:
         kernels[kernel.hash] = self.__name__
+        binaries.append(kernel.asm["cubin"])
 
 JITFunction.run = compile_instead
+"""
 
+SIZES = """
 from matchattention.inference.fused_network import FusedNetwork
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
@@ -57,15 +60,46 @@ print(json.dumps(made))
 """
 
 
-def test_one_set_of_kernels_serves_all_sizes():
+# RT's blocks at 1/32: rows of features fill the registers that a badly chosen layout would need.
+WIDE = """
+import pathlib, re, subprocess, tempfile, triton
+from matchattention.inference.fused_blocks import FusedStage
+from matchattention.models.registry import create_model
+
+stage = FusedStage([create_model("rt").stages[0][0]], torch.float16).to("meta")
+stage(*(torch.empty(2, 16, 32, c, dtype=t, device="meta") for c, t in ((256, torch.float16), (16, torch.float32))))
+tool = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+used = []
+for binary in binaries:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        pathlib.Path(file.name).write_bytes(binary)
+        text = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True).stdout
+    used.append([int(number) for number in re.search(r"REG:(\\d+) STACK:(\\d+)", text).groups()])
+print(json.dumps(used))
+"""
+
+
+def run(program: str):
+    """What a program prints, as JSON."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", STAND_IN + program],
         capture_output=True, text=True, env=environment, cwd=Path(__file__).resolve().parents[2], timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    made = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_one_set_of_kernels_serves_all_sizes():
+    made = run(SIZES)
     first, last = made["512x1024"], made["352x992"]
     assert len(set(first.values())) == 10
     # Depthwise kernels know whether sizes are multiples of 16; the others know none.
     assert {name for key, name in last.items() if key not in first} <= {"depthwise_forward_kernel"}
+
+
+def test_wide_blocks_stay_in_registers():
+    used = run(WIDE)
+    assert len(used) == 5
+    assert max(registers for registers, _ in used) <= 128
+    assert max(stack for _, stack in used) <= 16
