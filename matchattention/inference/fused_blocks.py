@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from matchattention.inference.fused_rows import (
     PackedContraction,
+    PackedMixing,
     PackedProjection,
-    contract,
+    mix_contract,
     padded,
     shift_norm_project,
     tile_of,
@@ -21,7 +22,6 @@ from matchattention.inference.launching import launch
 from matchattention.layers.block import MATBlock, SelfMatchAttention
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.ops.triton_block import block_attention_kernel
-from matchattention.ops.triton_depthwise import gate_mix
 from matchattention.ops.triton_tiles import window_limits
 
 EPS = 1e-5
@@ -33,23 +33,24 @@ def pack_position(cross: Tensor, self_position: Tensor) -> Tensor:
     return F.pad(packed, (0, padded(packed.shape[-1]) - packed.shape[-1])).contiguous()
 
 
-def channels_inner(weight: Tensor) -> Tensor:
-    """A depthwise kernel (C, 1, 3, 3) with its channels innermost in memory, fp32."""
-    return weight.detach().float().permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
-
-
 class PackedGate(nn.Module):
     """A ConvGLU after its expansion."""
 
     def __init__(self, feedforward: ConvGLU, dtype: torch.dtype) -> None:
         super().__init__()
-        self.taps = nn.Buffer(channels_inner(feedforward.depthwise.weight))
-        assert feedforward.depthwise.bias is not None
-        self.taps_bias = nn.Buffer(feedforward.depthwise.bias.detach().float().clone())
+        self.mixing = PackedMixing(feedforward.depthwise)
         self.contract = PackedContraction(feedforward.contract.weight, feedforward.contract.bias, None, dtype)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return gate_mix(hidden, self.taps, self.taps_bias)
+    def forward(
+        self,
+        features: Tensor,
+        hidden: Tensor,
+        following: PackedProjection | None,
+        position: Tensor | None = None,
+        beta: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `contract`."""
+        return mix_contract(features, hidden, self.mixing, self.contract, following, position, beta)
 
 
 class PackedOutput(nn.Module):
@@ -114,15 +115,10 @@ class FusedStage(nn.Module):
         for block, following in zip(blocks, [*blocks[1:], None]):
             features, position, mixed = self._attention(block, features, position, mixed, cross=False)
             features, position, hidden = self._attention(block, features, position, mixed, cross=True)
-            gated = block.gate(hidden)
             if following is None:
-                features, _ = contract(features, gated, block.gate.contract, None)
+                features, _ = block.gate(features, hidden, None)
             else:
-                features, projected = contract(
-                    features, gated, block.gate.contract, following.before_self, position, following.beta
-                )
-                assert projected is not None
-                mixed = projected
+                features, mixed = block.gate(features, hidden, following.before_self, position, following.beta)
         return features, position
 
     def _cut(self, tokens: int, width: int) -> tuple[int, int]:

@@ -10,11 +10,13 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor, nn
 
-from matchattention.inference.fused_blocks import PackedGate, channels_inner
+from matchattention.inference.fused_blocks import PackedGate
 from matchattention.inference.fused_rows import (
     PackedContraction,
+    PackedMixing,
     PackedProjection,
     contract,
+    mix_contract,
     norm_project,
     padded,
     shift_norm_project,
@@ -23,7 +25,6 @@ from matchattention.inference.launching import launch
 from matchattention.layers.encoder import EPS, Downsampling, Encoder, EncoderBlock, ResidualScale, Stem
 from matchattention.layers.global_attention import Attention, GlobalAttentionLayer
 from matchattention.layers.tokens import as_image, as_tokens, swap_views
-from matchattention.ops.triton_depthwise import convolve
 from matchattention.ops.triton_stem import first_convolution_kernel, instance_norm_gelu_kernel, statistics_kernel
 
 NORM_EPS = 1e-5
@@ -125,7 +126,7 @@ class PackedEncoderBlock(nn.Module):
         width = block.norm1.weight.shape[0]
         mixer, mlp = block.mixer, block.mlp
         self.before_mixer = PackedProjection(block.norm1.weight, mixer.expand.weight, None, width, EPS, True, dtype)
-        self.taps = nn.Buffer(channels_inner(mixer.depthwise.weight))
+        self.mixing = PackedMixing(mixer.depthwise)
         self.mixer = PackedContraction(mixer.contract.weight, None, _scale(block.scale1), dtype)
         self.before_mlp = PackedProjection(block.norm2.weight, mlp.expand.weight, None, width, EPS, True, dtype)
         self.mlp = PackedContraction(mlp.contract.weight, None, _scale(block.scale2), dtype)
@@ -162,7 +163,7 @@ class FusedEncoder(nn.Module):
         tokens, hidden = shift_norm_project(tokens, shift, blocks[0].before_mixer)
         for block, following in zip(blocks, [*blocks[1:], None]):
             assert hidden is not None
-            tokens, hidden = contract(tokens, convolve(hidden, block.taps, None), block.mixer, block.before_mlp)
+            tokens, hidden = mix_contract(tokens, hidden, block.mixing, block.mixer, block.before_mlp)
             assert hidden is not None
             after = None if following is None else following.before_mixer
             tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS)
@@ -212,7 +213,7 @@ class FusedContext(nn.Module):
             tokens, hidden = contract(tokens, attended, layer.cross_out, layer.expand)
             assert hidden is not None
             after = None if following is None else following.before_self
-            tokens, mixed = contract(tokens, layer.gate(hidden), layer.gate.contract, after)
+            tokens, mixed = layer.gate(tokens, hidden, after)
         return tokens
 
     def _attend(self, mixed: Tensor, heads: int, cross: bool) -> Tensor:
