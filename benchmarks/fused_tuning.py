@@ -1,10 +1,11 @@
 """Time the fused network's row kernels with other tiles, on the GPU that is here.
 
-    python benchmarks/fused_tuning.py --output tuning.json --seconds 90
+    python benchmarks/fused_tuning.py --output tuning.json --seconds 120
 
-For RT's four scales at 1024x512 it times every candidate tile of the self- and cross-attention, of the contraction and
-of the projection, and prints the entries of `fused_rows.TUNED` that pay. Kernels are compiled in processes side by side
-first, then timed one after the other, replayed from CUDA graphs. No candidate is timed after --seconds.
+For RT's four scales at 1024x512 it times candidate tiles of the self- and cross-attention and of the contraction, alone
+and with the depthwise convolution before it inside, and prints the entries of `fused_rows.TUNED` and `MIXED_INSIDE`
+that pay. Kernels are compiled in processes side by side first, then timed one after the other, replayed from CUDA
+graphs. No candidate is timed after --seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from matchattention.bench.timing import measure_kernels
 from matchattention.data.atomic import replacing
 from matchattention.inference import fused_rows
 from matchattention.inference.fused_blocks import EPS, FusedStage
-from matchattention.inference.fused_rows import PackedContraction, PackedProjection, Tile, contract, norm_project
+from matchattention.inference.fused_rows import (
+    PackedContraction,
+    PackedMixing,
+    PackedProjection,
+    Tile,
+    contract,
+    mix_contract,
+    norm_project,
+)
 from matchattention.layers.block import MATBlock
 from matchattention.models.registry import create_model
 
@@ -53,8 +62,9 @@ def jobs() -> list[Job]:
     """What RT launches at 1/32, 1/16, 1/8 and 1/4."""
     found = []
     for channels, blocks, encoder_blocks in zip(SCALES, (8, 8, 8, 2), (2, 6, 2, 2)):
-        found += [Job("cross", channels, blocks), Job("self", channels, blocks), Job("contract", channels, blocks)]
-        found.append(Job("contract", channels, 2 * encoder_blocks, True))
+        found += [Job("cross", channels, blocks), Job("self", channels, blocks)]
+        for kernel in ("contract", "mix"):
+            found += [Job(kernel, channels, blocks), Job(kernel, channels, encoder_blocks, True)]
     return found
 
 
@@ -66,8 +76,8 @@ def candidates(job: Job) -> list[Tile]:
     most = fused_rows.padded(next_outputs(job))
     made = [usual._replace(tokens=t, warps=w) for t in (16, 32, 64, 128) for w in (4, 8) if t * job.channels <= 8192]
     made += [usual._replace(columns=c, shares=s) for c in (32, 64, 128) for s in (1, 2, 4) if c * s <= most]
-    made += [usual._replace(rows=r, stages=s) for r in (32, 64, 128) for s in (2, 3, 5)]
-    if job.kernel == "contract":
+    made += [usual._replace(rows=r, stages=s) for r, s in ((64, 2), (64, 5), (32, 3), (128, 3))]
+    if job.kernel in ("contract", "mix"):
         made = [tile for tile in made if tile.shares == 1]
     else:
         made = [tile for tile in made if tile.rows == usual.rows]
@@ -78,7 +88,7 @@ def next_outputs(job: Job) -> int:
     """Columns of the projection at the kernel's end."""
     if job.encoder:
         return 2 * job.channels
-    return {"cross": 4 * job.channels, "self": job.channels, "contract": 3 * job.channels // 4}[job.kernel]
+    return {"cross": 4 * job.channels, "self": job.channels}.get(job.kernel, 3 * job.channels // 4)
 
 
 def prepare(job: Job) -> Callable[[], Any]:
@@ -91,6 +101,9 @@ def prepare(job: Job) -> Callable[[], Any]:
         hidden = torch.randn(*size, 2 * d, device="cuda", dtype=torch.float16)
         back = PackedContraction(torch.randn(d, 2 * d) / d, None, torch.ones(d), torch.float16).cuda()
         onward = PackedProjection(torch.ones(d), torch.randn(2 * d, d) / d, None, d, EPS, True, torch.float16).cuda()
+        mixing = PackedMixing(torch.nn.Conv2d(2 * d, 2 * d, 3, groups=2 * d, bias=False)).cuda()
+        if job.kernel == "mix":
+            return lambda: mix_contract(features, hidden, mixing, back, onward)
         return lambda: contract(features, hidden, back, onward)
     model = create_model("rt")
     block = next(b for stage in model.stages for b in stage if b.config.channels == d)  # type: ignore[attr-defined]
@@ -98,6 +111,9 @@ def prepare(job: Job) -> Callable[[], Any]:
     stage = FusedStage([block], torch.float16).cuda()
     packed: Any = stage.blocks[0]
     position = torch.randn(*size, 16, device="cuda")
+    if job.kernel == "mix":
+        hidden = torch.randn(*size, packed.expand.outputs, device="cuda", dtype=torch.float16)
+        return lambda: packed.gate(features, hidden, packed.before_self, position, packed.beta)
     if job.kernel == "contract":
         hidden = torch.randn(*size, packed.gate.contract.matrix.shape[1], device="cuda", dtype=torch.float16)
         return lambda: contract(features, hidden, packed.gate.contract, packed.before_self, position, packed.beta)
@@ -108,6 +124,7 @@ def prepare(job: Job) -> Callable[[], Any]:
 
 def build(job: Job, tiles: list[Tile], until: float) -> int:
     """Compile the job's kernel with some tiles, by launching it; how many worked."""
+    fused_rows.MIXED_INSIDE.add(job.channels)
     with torch.inference_mode():
         launch, built = prepare(job), 0
         for tile in tiles:
@@ -124,21 +141,25 @@ def build(job: Job, tiles: list[Tile], until: float) -> int:
 
 
 def measure_job(job: Job, until: float) -> list[dict[str, Any]]:
-    """Microseconds of a launch with every candidate, the rule's first."""
+    """Microseconds of a launch with every candidate; the rule's first, for "mix" two kernels in place of one."""
     rows: list[dict[str, Any]] = []
-    tiles = candidates(job)
+    tiles: list[Tile | None] = [None, *candidates(job)] if job.kernel == "mix" else [*candidates(job)]
     with torch.inference_mode():
         launch = prepare(job)
         for tile in tiles:
             if time.time() > until:
                 break
-            fused_rows.TUNED[job.kernel, job.channels] = tile
+            fused_rows.MIXED_INSIDE.clear()
+            if tile is not None:
+                fused_rows.MIXED_INSIDE.add(job.channels)
+                fused_rows.TUNED[job.kernel, job.channels] = tile
             try:
                 timing = measure_kernels(launch, torch.device("cuda"), 0.02)
                 rows.append({"tile": tile, "us": 1e3 * timing.median_ms})
             except Exception as error:
                 rows.append({"tile": tile, "failed": first_line(error)})
     fused_rows.TUNED.clear()
+    fused_rows.MIXED_INSIDE.clear()
     return rows
 
 
@@ -148,7 +169,7 @@ def best_of(results: dict[Job, list[dict[str, Any]]]) -> dict[tuple[str, int], t
     for key in dict.fromkeys((job.kernel, job.channels) for job in results):
         own = [job for job in results if (job.kernel, job.channels) == key]
         times = [{row["tile"]: job.launches * row["us"] for row in results[job] if "us" in row} for job in own]
-        common = [tile for tile in times[0] if all(tile in others for others in times)]
+        common = [tile for tile in times[0] if tile is not None and all(tile in others for others in times)]
         usual = [results[job][0] for job in own]
         if not common or not all("us" in row for row in usual):
             continue
@@ -159,10 +180,14 @@ def best_of(results: dict[Job, list[dict[str, Any]]]) -> dict[tuple[str, int], t
     return chosen
 
 
+def shown(tile: Tile | None) -> str:
+    return "two kernels" if tile is None else str(tuple(tile))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("tuning.json"))
-    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--workers", type=int, default=max(1, min(14, (os.cpu_count() or 1) - 1)))
     arguments = parser.parse_args()
     begin = time.time()
@@ -176,11 +201,11 @@ def main() -> None:
         results[job] = measure_job(job, until)
         timed = sorted((row for row in results[job] if "us" in row), key=lambda row: row["us"])
         if timed and "us" in results[job][0]:
-            print(f"{job!s:38s} rule {tuple(results[job][0]['tile'])} {results[job][0]['us']:6.2f} us; best "
-                  + ", ".join(f"{tuple(row['tile'])} {row['us']:.2f}" for row in timed[:3]), flush=True)
+            print(f"{job!s:38s} rule {shown(results[job][0]['tile'])} {results[job][0]['us']:6.2f} us; best "
+                  + ", ".join(f"{shown(row['tile'])} {row['us']:.2f}" for row in timed[:3]), flush=True)
         with replacing(arguments.output) as temporary:
             temporary.write_text(json.dumps({str(job): rows for job, rows in results.items()}, indent=1) + "\n")
-    print("worth an entry in fused_rows.TUNED:")
+    print("worth an entry in fused_rows.TUNED (with \"mix\", its width in MIXED_INSIDE too):")
     saved = 0.0
     for key, (tile, us, rule) in best_of(results).items():
         if us < WORTH * rule:
