@@ -27,6 +27,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.bench.network import plain_operations
+from matchattention.inference import fused_rows
 from matchattention.inference.deploy import compile_for_inference
 from matchattention.models.registry import create_model
 from matchattention.ops.depthwise import convglu_mix, convglu_mix_plain, depthwise3x3, depthwise3x3_plain
@@ -200,10 +201,11 @@ def graph_case() -> Outcome:
     return outcome("CUDA graph, forward and backward", good, "")
 
 
-def fused_case(shape: tuple[int, int], timing: bool) -> Outcome:
+def fused_case(shape: tuple[int, int], timing: bool, mixes_inside: bool = False) -> Outcome:
     """RT's fused kernels, with random weights that move positions, against the network itself in fp32.
 
-    The networks beside it run in plain PyTorch: no kernel is compiled for them.
+    The networks beside it run in plain PyTorch: no kernel is compiled for them. `mixes_inside` does every depthwise
+    convolution inside the contraction behind it.
     """
     torch.manual_seed(0)
     model = create_model("rt").eval().to(DEVICE)
@@ -212,7 +214,11 @@ def fused_case(shape: tuple[int, int], timing: bool) -> Outcome:
             parameter.data[-2:] += 0.002 * torch.randn_like(parameter.data[-2:])
     pair = [torch.randint(0, 256, (1, 3, *shape), dtype=torch.uint8, device=DEVICE) for _ in range(2)]
     start = time.perf_counter()
+    usual = set(fused_rows.MIXED_INSIDE)
+    if mixes_inside:
+        fused_rows.MIXED_INSIDE.update(model.config.channels)
     plan = compile_for_inference(model, shape, DEVICE, "fp16", "fused")
+    fused_rows.MIXED_INSIDE.intersection_update(usual)
     found = plan(*pair).clone()
     torch.cuda.synchronize()
     seconds = time.perf_counter() - start
@@ -231,7 +237,8 @@ def fused_case(shape: tuple[int, int], timing: bool) -> Outcome:
         end.record()
         torch.cuda.synchronize()
         details += f"; {begin.elapsed_time(end) / 50:.3f} ms"
-    return outcome(f"RT {shape[1]}x{shape[0]} fp16 fused", fused <= 2 * eager + 1e-3, details)
+    name = f"RT {shape[1]}x{shape[0]} fp16 fused{', mixing inside' if mixes_inside else ''}"
+    return outcome(name, fused <= 2 * eager + 1e-3, details)
 
 
 def checked(name: str, run: Callable[[], Outcome], until: float) -> Outcome:
@@ -285,6 +292,7 @@ def main() -> int:
         "RT fused": lambda: fused_case((512, 1024), not arguments.no_timing),
         "RT fused, odd size": lambda: fused_case((375, 1242), False),
         "CUDA graph": graph_case,
+        "RT fused, mixing inside": lambda: fused_case((512, 1024), not arguments.no_timing, True),
     }
     spawning = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     with ProcessPoolExecutor(workers, spawning, settle, (arguments.nice,)) as pool:
