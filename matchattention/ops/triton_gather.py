@@ -18,9 +18,8 @@ from matchattention.ops.triton_tiles import wide_tiling
 from matchattention.ops.triton_wide import chunk_at, lane_channels, tile_of_lanes
 from matchattention.ops.triton_window import sign
 
-# Chunks of channels that one program sums side by side, and queries whose features it fetches at once.
+# Chunks of channels that one program sums side by side.
 MOST_CHUNKS = 4
-QUERIES_AT_ONCE = 2
 
 
 @triton.jit
@@ -33,7 +32,7 @@ def load_block(pointer, lanes, at, CHANNELS: tl.constexpr, PADDED: tl.constexpr)
         return tl.load(here, mask=tl.broadcast_to(lanes + at < CHANNELS, here.shape), other=0.0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height", "width", "tiles_x", "tiles_y", "band"])
 def match_attention_gather_kernel(
     q_pointer, k_pointer, grad_out_pointer, coefficients_pointer,
     order_pointer, sorted_pointer, first_pointer, grad_k_pointer, grad_v_pointer,
@@ -139,7 +138,7 @@ def collect(
         height=k.shape[1], width=k.shape[2],
         Q_TOKEN=q.stride(2), Q_HEAD=q.stride(3), K_TOKEN=k.stride(2), K_HEAD=k.stride(3),
         ROWS=window[0], COLUMNS=window[1], CHANNELS=k.shape[-1], VALUE_CHANNELS=v.shape[-1], HEADS=heads,
-        S=triton.next_power_of_2(-(-chunks // blocks)), BLOCKS=blocks, AT_ONCE=QUERIES_AT_ONCE,
+        S=triton.next_power_of_2(-(-chunks // blocks)), BLOCKS=blocks, AT_ONCE=triton_tiles.GATHER_CUT.queries_at_once,
         DOT=dot, PER_HEAD=per_head, LARGE=_large(q, k, grad_out, coefficients), **cut,
     )
     return grad_k, grad_v

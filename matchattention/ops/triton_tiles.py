@@ -53,6 +53,8 @@ class WideCut:
     """Registers of a thread at most; None leaves it to the compiler."""
     heads_in_turn: int = 1
     """Heads that a program of the forward kernel works on one after the other, where there are programs enough."""
+    queries_at_once: int = 2
+    """Queries whose features the gathering kernel fetches at once."""
 
 
 # What `benchmarks/operator_tuning.py` compares; everything that may be tuned is here.

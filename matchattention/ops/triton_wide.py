@@ -18,6 +18,12 @@ from matchattention.ops.triton_window import (
     sign,
 )
 
+# What changes with an image's size and its place in memory: no new kernel for it.
+SIZES = [
+    "height", "width", "tiles_x", "tiles_y", "band", "R_BATCH", "R_ROW", "R_COLUMN", "R_HEAD", "R_AXIS",
+    "Q_BATCH", "Q_ROW", "K_BATCH", "K_ROW", "V_BATCH", "V_ROW",
+]
+
 
 @triton.jit
 def tile_of_lanes(
@@ -248,7 +254,7 @@ def undealt(values, L: tl.constexpr, T: tl.constexpr, N: tl.constexpr):
     return tl.reshape(tl.where(mine, values[:, :, None, :], 0.0), (L, T, N))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def match_attention_wide_forward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, out_pointer, weights_pointer,
     height, width, tiles_x, tiles_y, band, gamma,
@@ -312,7 +318,7 @@ def match_attention_wide_forward_kernel(
             tl.store(weights_to, deal(weights, L, T, N), mask=valid[:, :, None] & (at < KEYS))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def match_attention_coefficients_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, grad_out_pointer, grad_weights_pointer,
     grad_q_pointer, coefficients_pointer, grad_r_pointer, start_pointer,

@@ -29,11 +29,13 @@ driver.set_active(Absent())
 launch = JITFunction.run
 compiled = []
 shared = {}
+built = set()
 
 def compile_instead(self, *args, grid, warmup, **kwargs):
     kernel = launch(self, *args, grid=grid, warmup=True, **kwargs)
     compiled.append((self.__name__, len(kernel.asm["cubin"])))
     shared.setdefault(self.__name__, []).append(kernel.metadata.shared)
+    built.add(kernel.hash)
 
 JITFunction.run = compile_instead
 
@@ -43,10 +45,10 @@ from matchattention.ops.triton_backward import backward
 from matchattention.ops.triton_depthwise import convolve, gate_mix_backward
 from matchattention.ops.triton_forward import forward
 
-def operator(channels, window, per_head, dtype):
-    fused = torch.zeros(2, 8, 40, 3 * 4 * channels, dtype=dtype)
+def operator(channels, window, per_head, dtype, size=(2, 8, 40)):
+    fused = torch.zeros(*size, 3 * 4 * channels, dtype=dtype)
     q, k, v = (part.unflatten(-1, (4, channels)) for part in fused.chunk(3, -1))
-    position = torch.zeros(2, 8, 40, 4 if per_head else 1, 2)
+    position = torch.zeros(*size, 4 if per_head else 1, 2)
     out, weights = forward(q, k, v, position, window, False, True)
     backward(out, weights, q, k, v, position, window, False)
 
@@ -57,6 +59,9 @@ operator(64, (4, 4), False, torch.float32)
 operator(64, (4, 4), False, torch.float16)
 for name in ("match_attention_wide_forward_kernel", "match_attention_coefficients_kernel"):
     assert shared[name] == [0, 0, 0], (name, shared[name])
+before = len(built)
+operator(64, (4, 4), False, torch.float16, (1, 9, 16))
+assert len(built) == before, "another size of image built its kernels anew"
 x, weight, bias = torch.zeros(2, 8, 40, 48, dtype=torch.float16), torch.zeros(48, 1, 3, 3), torch.zeros(48)
 convolve(x, weight, bias)
 gate_mix_backward(x, torch.zeros(2, 8, 40, 96, dtype=torch.float16), weight, bias)
