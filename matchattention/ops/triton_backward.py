@@ -297,8 +297,8 @@ def coefficients_of(
     coefficients = q.new_empty((*q.shape[:4], window[0] * window[1], 2), dtype=torch.float32)
     places = relative_position[..., 0].numel()
     start = q.new_empty(places, dtype=torch.int32 if places < 2**31 else torch.int64)
-    tiles, cut = wide_tiling(q, v, window, triton_tiles.COEFFICIENTS_CUT)
-    match_attention_coefficients_kernel[(tiles * q.shape[3],)](
+    (across, down, bands), cut = wide_tiling(q, v, window, triton_tiles.COEFFICIENTS_CUT)
+    match_attention_coefficients_kernel[(across * q.shape[3], down, bands)](
         q, k, v, relative_position, grad_out, grad_out if grad_weights is None else grad_weights,
         grad_q, coefficients, grad_r, start, HAS_GRAD_WEIGHTS=grad_weights is not None,
         **call_arguments(q, k, v, relative_position, window, dot), **cut,

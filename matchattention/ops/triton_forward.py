@@ -99,9 +99,9 @@ def forward(
     q, k, v = readable(q), readable(k), readable(v)
     arguments = call_arguments(q, k, v, relative_position, window, dot)
     if is_wide(q, v, window):
-        tiles, cut = wide_tiling(q, v, window, triton_tiles.FORWARD_CUT)
-        in_turn = heads_in_turn(tiles, q.shape[3], triton_tiles.FORWARD_CUT)
-        match_attention_wide_forward_kernel[(tiles * q.shape[3] // in_turn,)](
+        (across, down, bands), cut = wide_tiling(q, v, window, triton_tiles.FORWARD_CUT)
+        in_turn = heads_in_turn(across * down * bands, q.shape[3], triton_tiles.FORWARD_CUT)
+        match_attention_wide_forward_kernel[(across * q.shape[3] // in_turn, down, bands)](
             q, k, v, relative_position, out, weights,
             NEED_WEIGHTS=need_weights, IN_TURN=in_turn, **arguments, **cut,
         )

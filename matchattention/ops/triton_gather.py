@@ -32,11 +32,11 @@ def load_block(pointer, lanes, at, CHANNELS: tl.constexpr, PADDED: tl.constexpr)
         return tl.load(here, mask=tl.broadcast_to(lanes + at < CHANNELS, here.shape), other=0.0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["height", "width", "tiles_x", "tiles_y", "band"])
+@triton.jit(do_not_specialize=["height", "width", "band", "bands"])
 def match_attention_gather_kernel(
     q_pointer, k_pointer, grad_out_pointer, coefficients_pointer,
     order_pointer, sorted_pointer, first_pointer, grad_k_pointer, grad_v_pointer,
-    height, width, tiles_x, tiles_y, band,
+    height, width, band, bands,
     Q_TOKEN: tl.constexpr, Q_HEAD: tl.constexpr, K_TOKEN: tl.constexpr, K_HEAD: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr, VALUE_CHANNELS: tl.constexpr,
     HEADS: tl.constexpr, CHUNK: tl.constexpr, S: tl.constexpr, BLOCKS: tl.constexpr, AT_ONCE: tl.constexpr,
@@ -51,11 +51,9 @@ def match_attention_gather_kernel(
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
     index = tl.int64 if LARGE else tl.int32
-    group, image, y, x, valid = tile_of_lanes(
-        height, width, tiles_x, tiles_y, HEADS * BLOCKS, band, TILE_Y, TILE_X, L
-    )
+    group, image, y, x, valid = tile_of_lanes(height, width, band, bands, HEADS * BLOCKS, TILE_Y, TILE_X, L)
     head = group // BLOCKS
-    images = tl.num_programs(0) // (HEADS * BLOCKS * tiles_x * tiles_y)
+    images = tl.num_programs(2) // bands
     token = ((image * height + y) * width + x).to(index)
     above = head.to(index) * images * height * width if PER_HEAD else tl.zeros((), index)
 
@@ -129,11 +127,11 @@ def collect(
     """Gradients of k and v from what `gather` has sorted."""
     q, k = _token_strided(q), _token_strided(k)
     heads = k.shape[3]
-    tiles, cut = wide_tiling(k, v, window, triton_tiles.GATHER_CUT)
+    (across, down, bands), cut = wide_tiling(k, v, window, triton_tiles.GATHER_CUT)
     chunks = -(-max(k.shape[-1], v.shape[-1]) // cut["CHUNK"])
     blocks = -(-chunks // MOST_CHUNKS)
     grad_k, grad_v = k.new_empty(k.shape), v.new_empty(v.shape)
-    match_attention_gather_kernel[(tiles * heads * blocks,)](
+    match_attention_gather_kernel[(across * heads * blocks, down, bands)](
         q, k, grad_out, coefficients, order, sorted_starts, first, grad_k, grad_v,
         height=k.shape[1], width=k.shape[2],
         Q_TOKEN=q.stride(2), Q_HEAD=q.stride(3), K_TOKEN=k.stride(2), K_HEAD=k.stride(3),

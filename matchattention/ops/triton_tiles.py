@@ -109,11 +109,16 @@ def is_wide(q: Tensor, v: Tensor, window: tuple[int, int]) -> bool:
     return window[0] > 1 or max(q.shape[-1], v.shape[-1]) >= WIDE_FROM
 
 
-def wide_tiling(q: Tensor, v: Tensor, window: tuple[int, int], cut: WideCut) -> tuple[int, dict[str, Any]]:
+def wide_tiling(
+    q: Tensor, v: Tensor, window: tuple[int, int], cut: WideCut
+) -> tuple[tuple[int, int, int], dict[str, Any]]:
     """Cut the queries of `q` (B, H, W, heads, c) into tiles of one head.
 
+    Tiles run across a band and down it, before the next band: rows of keys that the next row of tiles reads again are
+    then still in the L2 cache.
+
     Returns:
-        Tiles, and the arguments of a kernel that say how it is cut.
+        Tiles across a band, tiles down it, bands of all images; and the arguments of a kernel that say how it is cut.
     """
     batch, height, width, heads, channels = q.shape
     widest = max(channels, v.shape[-1])
@@ -131,15 +136,17 @@ def wide_tiling(q: Tensor, v: Tensor, window: tuple[int, int], cut: WideCut) -> 
     if cut.turns and channels == v.shape[-1] and channels % chunk == 0:
         turn = min(max(1, 8 // lanes), channels // chunk)
     tiles_x, tiles_y = -(-width // tile_x), -(-height // tile_y)
+    bands = -(-tiles_x // max(1, cut.band // tile_x))
+    across = -(-tiles_x // bands)
     arguments = {
-        "tiles_x": tiles_x, "tiles_y": tiles_y, "band": min(tiles_x, max(1, cut.band // tile_x)),
+        "band": across, "bands": bands,
         "TILE_Y": tile_y, "TILE_X": tile_x, "CHUNK": chunk, "L": lanes, "V": vector, "TURN": turn,
         "N": max(lanes, triton.next_power_of_2(window[0] * window[1])),
         "num_warps": max(1, tile_y * tile_x * lanes // (32 * cut.queries_per_thread)),
     }
     if cut.most_registers is not None:
         arguments["maxnreg"] = cut.most_registers
-    return batch * tiles_y * tiles_x, arguments
+    return (across, tiles_y, bands * batch), arguments
 
 
 def heads_in_turn(tiles: int, heads: int, cut: WideCut) -> int:

@@ -20,31 +20,26 @@ from matchattention.ops.triton_window import (
 
 # What changes with an image's size and its place in memory: no new kernel for it.
 SIZES = [
-    "height", "width", "tiles_x", "tiles_y", "band", "R_BATCH", "R_ROW", "R_COLUMN", "R_HEAD", "R_AXIS",
+    "height", "width", "band", "bands", "R_BATCH", "R_ROW", "R_COLUMN", "R_HEAD", "R_AXIS",
     "Q_BATCH", "Q_ROW", "K_BATCH", "K_ROW", "V_BATCH", "V_ROW",
 ]
 
 
 @triton.jit
 def tile_of_lanes(
-    height, width, tiles_x, tiles_y, groups, band, TILE_Y: tl.constexpr, TILE_X: tl.constexpr, L: tl.constexpr
+    height, width, band, bands, GROUPS: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr, L: tl.constexpr
 ):
     """Group of heads, image, and (L, T) rows, columns and validity of this program's queries.
 
-    Tiles run in bands, `band` tiles wide and as high as the map: rows of keys that the next row of tiles reads again
-    are then still in the L2 cache. Queries beyond the map repeat its last row or column.
+    The grid is that of `wide_tiling`: groups run fastest, because they share tokens, then the tiles across a band, then
+    down it. Queries beyond the map repeat its last row or column.
     """
-    program = tl.program_id(0)
-    group = program % groups
-    program = program // groups
-    image = program // (tiles_x * tiles_y)
-    program = program % (tiles_x * tiles_y)
-    first = program // (band * tiles_y) * band
-    program = program - first * tiles_y
-    wide = tl.minimum(band, tiles_x - first)
+    group = tl.program_id(0) % GROUPS
+    image = tl.program_id(2) // bands
+    tile_x = (tl.program_id(2) - image * bands) * band + tl.program_id(0) // GROUPS
     index = tl.arange(0, TILE_Y * TILE_X)[None, :] + tl.zeros((L, 1), tl.int32)
-    y = program // wide * TILE_Y + index // TILE_X
-    x = (first + program % wide) * TILE_X + index % TILE_X
+    y = tl.program_id(1) * TILE_Y + index // TILE_X
+    x = tile_x * TILE_X + index % TILE_X
     valid = (y < height) & (x < width)
     return group, image.to(tl.int64), tl.minimum(y, height - 1), tl.minimum(x, width - 1), valid
 
@@ -257,7 +252,7 @@ def undealt(values, L: tl.constexpr, T: tl.constexpr, N: tl.constexpr):
 @triton.jit(do_not_specialize=SIZES)
 def match_attention_wide_forward_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, out_pointer, weights_pointer,
-    height, width, tiles_x, tiles_y, band, gamma,
+    height, width, band, bands, gamma,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
     R_BATCH, R_ROW, R_COLUMN, R_HEAD, R_AXIS,
     Q_BATCH, Q_ROW, Q_UNIT: tl.constexpr, Q_COLUMN: tl.constexpr, Q_HEAD: tl.constexpr,
@@ -273,9 +268,7 @@ def match_attention_wide_forward_kernel(
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
     MASKED_KEYS: tl.constexpr = OVERHANGS or N != KEYS
-    group, image, y, x, valid = tile_of_lanes(
-        height, width, tiles_x, tiles_y, HEADS // IN_TURN, band, TILE_Y, TILE_X, L
-    )
+    group, image, y, x, valid = tile_of_lanes(height, width, band, bands, HEADS // IN_TURN, TILE_Y, TILE_X, L)
     token = (image * height + y) * width + x
     r_at = image * R_BATCH + y.to(tl.int64) * R_ROW + x * R_COLUMN
     if not PER_HEAD:
@@ -322,7 +315,7 @@ def match_attention_wide_forward_kernel(
 def match_attention_coefficients_kernel(
     q_pointer, k_pointer, v_pointer, r_pointer, grad_out_pointer, grad_weights_pointer,
     grad_q_pointer, coefficients_pointer, grad_r_pointer, start_pointer,
-    height, width, tiles_x, tiles_y, band, gamma,
+    height, width, band, bands, gamma,
     lowest_x, highest_x, last_x, lowest_y, highest_y, last_y,
     R_BATCH, R_ROW, R_COLUMN, R_HEAD, R_AXIS,
     Q_BATCH, Q_ROW, Q_UNIT: tl.constexpr, Q_COLUMN: tl.constexpr, Q_HEAD: tl.constexpr,
@@ -342,7 +335,7 @@ def match_attention_coefficients_kernel(
     T: tl.constexpr = TILE_Y * TILE_X
     KEYS: tl.constexpr = ROWS * COLUMNS
     MASKED_KEYS: tl.constexpr = OVERHANGS or N != KEYS
-    head, image, y, x, valid = tile_of_lanes(height, width, tiles_x, tiles_y, HEADS, band, TILE_Y, TILE_X, L)
+    head, image, y, x, valid = tile_of_lanes(height, width, band, bands, HEADS, TILE_Y, TILE_X, L)
     token = (image * height + y) * width + x
     r_at = image * R_BATCH + y.to(tl.int64) * R_ROW + x * R_COLUMN
     if PER_HEAD:
@@ -384,7 +377,6 @@ def match_attention_coefficients_kernel(
     )
     pull = score_grads * gamma
 
-    tokens = tl.num_programs(0) // (HEADS * tiles_x * tiles_y) * height * width
     pairs = tl.join(deal(pull, L, T, N), deal(weights, L, T, N))
     pairs_at = ((token_head * KEYS)[:, :, None] + dealt_keys(L, N))[:, :, :, None] * 2 + tl.arange(0, 2)
     pairs_mask = valid[:, :, None] & (dealt_keys(L, N) < KEYS)
@@ -392,7 +384,7 @@ def match_attention_coefficients_kernel(
     once = valid & (tl.arange(0, L)[:, None] == 0)
     start_key = (image * height + row) * width + column
     if PER_HEAD:
-        above = head.to(tl.int64) * tokens
+        above = head.to(tl.int64) * (tl.num_programs(2) // bands) * height * width
         tl.store(start_pointer + above + token, above + start_key, mask=once)
     else:
         tl.store(start_pointer + token, start_key, mask=once & (head == 0))
