@@ -17,7 +17,7 @@ from tests.shared import shared
 
 pytest.importorskip("triton")
 
-from matchattention.ops import triton_tiles
+from matchattention.ops import triton_gather, triton_tiles
 from matchattention.ops.plain_backward import plain_backward
 from matchattention.ops.triton_backward import backward
 
@@ -324,6 +324,14 @@ def test_any_cut(cut, monkeypatch):
         monkeypatch.setattr(triton_tiles, name, cut)
     monkeypatch.setattr(triton_tiles, "WANTED_PROGRAMS", 0)
     assert_as_good_as_plain(inputs((1, 5, 19), 2, 32, 32, per_head=cut.turns), (4, 4), "l1")
+
+
+@pytest.mark.parametrize("per_head", [True, False], ids=["per_head", "shared"])
+def test_offsets_of_64_bits(per_head, monkeypatch):
+    """As on maps of 2^31 elements."""
+    monkeypatch.setattr(triton_tiles, "_overflows", lambda features: True)
+    monkeypatch.setattr(triton_gather, "_large", lambda *tensors: True)
+    assert_as_good_as_plain(inputs((2, 4, 5), 2, 8, 8, per_head=per_head), (2, 4), "l1")
 
 
 def test_gathered_gradients_of_many_channels():
