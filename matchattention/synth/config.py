@@ -68,6 +68,8 @@ class SceneConfig:
     """Probability of sheets of glass in front of the scene."""
     shadows: bool = True
     """Shadows of the key light."""
+    relit: float = 0.1
+    """Share of pairs whose second view was taken under other lamps or another sun: shading, shadows and colours differ."""
     haze: bool = True
     """Depth-dependent haze outdoors."""
     emission: bool = True

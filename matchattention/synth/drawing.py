@@ -26,7 +26,7 @@ from matchattention.errors import InputError
 from matchattention.synth.blocks import Block, DrawRequest, draw_block
 from matchattention.synth.draw_worker import Failed, receive, send
 
-MOST_WORKERS = 12
+MOST_WORKERS = 5  # each draws about 400 scenes a second
 PIPE_BYTES = 1 << 20  # fewer, longer reads; a reader takes Python's lock once for each
 _COMMAND = "from matchattention.synth.draw_worker import main; main()"  # -m would give its classes another name
 _SOURCE_ROOT = Path(__file__).resolve().parents[2]

@@ -165,9 +165,10 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
     cameras = scene.lens[:, None].repeat(1, 2, 1)
     if scene.second is None:
         cameras[:, 1, 2] += scene.vertical
-    shadow, shadow_focal = _shadow_maps(scene, views, config)
+    light = _light_of_views(scene)
+    shadow, shadow_focal = _shadow_maps(scene, light, views, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
-    ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
+    ambience = _ambience(light, views.rotation, views.position, shadow_focal)
     shading = ShadeTables(
         slot_kinds(tables.slots, surface.device),
         surface.contiguous(),
@@ -224,63 +225,66 @@ def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], field: 
     return (first[:, :, 0] < depth * (1.0 - 5e-4)) | outside
 
 
-def _shadow_maps(scene: Scene, views: Views, config: SceneConfig) -> tuple[Tensor, Tensor]:
-    """(B, M, S, S) m: depth from the key light, and (B,) px: focal length of the light's camera."""
+def _light_of_views(scene: Scene) -> Light:
+    """(B, 2, ...) the light that each view finds."""
+    if scene.other_light is None:
+        return Light(*(value[:, None].expand(-1, 2, *value.shape[1:]) for value in scene.light))
+    return Light(*(torch.stack(pair, 1) for pair in zip(scene.light, scene.other_light)))
+
+
+def _shadow_maps(scene: Scene, light: Light, views: Views, config: SceneConfig) -> tuple[Tensor, Tensor]:
+    """(B, M, S, S) m: depth from the key light, and (B, 2) px: focal length of the light's camera.
+
+    There is one map for both views unless the solids or the light may have moved in between.
+    """
     side = config.shadow_size
-    focal = 0.5 * side / scene.light.spread
+    focal = 0.5 * side / light.spread
     if not config.shadows:
         return torch.full((focal.shape[0], 1, 8, 8), MISS, device=focal.device), focal
-    moments = 1 if scene.second is None else 2
+    maps = 1 if scene.second is None and scene.other_light is None else 2
     middle = torch.full_like(focal, 0.5 * (side - 1))
-    cameras = torch.stack((focal, middle, middle), -1)[:, None].expand(-1, moments, -1)
-    tables = look(
-        scene,
-        views.axes[:, :moments],
-        views.centre[:, :moments],
-        scene.light.rotation[:, None].expand(-1, moments, -1, -1),
-        scene.light.key[:, None].expand(-1, moments, -1),
-    )
+    cameras = torch.stack((focal, middle, middle), -1)[:, :maps].contiguous()
+    places = views.axes[:, :maps], views.centre[:, :maps]
+    tables = look(scene, *places, light.rotation[:, :maps], light.key[:, :maps])
     depth, _ = cast(tables, cameras, (side, side), sample_offsets(1, focal.device))
     return depth[:, :, 0].contiguous(), focal
 
 
 def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Tensor) -> Tensor:
-    """(B, V, A) the light in each view's coordinates, columns of `shading.AMBIENCE`."""
-    views = position.shape[1]
+    """(B, 2, A) the light (B, 2, ...) in each view's coordinates, columns of `shading.AMBIENCE`."""
 
     def local(point: Tensor) -> Tensor:
-        return torch.einsum("bvij,bvj->bvi", rotation, point[:, None] - position)
+        return torch.einsum("bvij,bvj->bvi", rotation, point - position)
 
-    def same(value: Tensor) -> Tensor:
-        value = value[:, None] if value.dim() == 1 else value
-        return value[:, None].expand(-1, views, -1)
+    def column(value: Tensor) -> Tensor:
+        return value[..., None]
 
     up = -rotation[..., 1]  # world up is -y
     height = -position[..., 1:2]
-    to_light = light.rotation[:, None] @ rotation.transpose(-1, -2)
-    offset = torch.einsum("bij,bvj->bvi", light.rotation, position - light.key[:, None])
+    to_light = light.rotation @ rotation.transpose(-1, -2)
+    offset = torch.einsum("bvij,bvj->bvi", light.rotation, position - light.key)
     # One texel and a half, and a little of the distance: surfaces must not shade themselves.
     bias = light.reach * (0.004 + 1.5 / shadow_focal)
     table = torch.cat(
         (
             local(light.key),
-            same(light.key_colour),
+            light.key_colour,
             local(light.fill),
-            same(light.fill_colour),
-            same(light.above),
-            same(light.below),
+            light.fill_colour,
+            light.above,
+            light.below,
             up,
             height,
-            same(light.haze),
-            same(light.horizon),
-            same(light.zenith),
-            same(light.clouds),
-            same(light.seed),
-            same(light.contact),
-            same(light.reach),
-            same(light.shadow),
-            same(shadow_focal),
-            same(bias),
+            light.haze,
+            light.horizon,
+            light.zenith,
+            column(light.clouds),
+            column(light.seed),
+            light.contact,
+            column(light.reach),
+            column(light.shadow),
+            column(shadow_focal),
+            column(bias),
             torch.cat((to_light, offset[..., None]), -1).flatten(-2),
         ),
         -1,

@@ -70,6 +70,7 @@ class Scene(NamedTuple):
         exposure: (B,) mean brightness that the exposure aims at.
         vertical: (B,) px, how much lower the second view's rows are than they should be.
         second: the second moment of flow pairs, None for stereo.
+        other_light: as the second view finds it; None when that is the first view's always.
     """
 
     primitives: Primitives
@@ -83,6 +84,7 @@ class Scene(NamedTuple):
     exposure: Tensor
     vertical: Tensor
     second: SecondFrame | None = None
+    other_light: Light | None = None
 
 
 def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
@@ -144,7 +146,7 @@ def _join(scenes: list[Scene], back: Tensor) -> Scene:
 
 def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, int], photos: int, layout: str) -> Scene:
     # Separate dice: switching an ingredient off leaves everything else as it was.
-    shapes, paints, lamps, rig = (Dice(seed, indices, "cpu", domain) for domain in range(4))
+    shapes, paints, lamps, rig, later = (Dice(seed, indices, "cpu", domain) for domain in range(5))
     builder = Builder(len(indices), shapes.device)
     setting = LAYOUTS[layout](builder, shapes, config, size)
     primitives = builder.pack(config.capacity)
@@ -173,7 +175,17 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
         exposure,
         vertical,
         second,
+        _relit(later, config, setting, light) if config.relit > 0 else None,
     )
+
+
+def _relit(dice: Dice, config: SceneConfig, setting: Setting, light: Light) -> Light:
+    """The light some time later: lamps and sun are others in a share of the scenes, the sky stays."""
+    moved = dice.chance(config.relit) > 0
+    other = _light(dice, config, setting)
+    same = {name: getattr(light, name) for name in ("haze", "horizon", "zenith", "clouds", "seed", "contact")}
+    parts = zip(other._replace(**same), light)
+    return Light(*(torch.where(moved.view(-1, *[1] * (b.dim() - 1)), a, b) for a, b in parts))
 
 
 def _tint(dice: Dice, strength: float) -> Tensor:

@@ -212,7 +212,7 @@ def test_no_process_outlives_a_script(end, code):
 def test_as_many_workers_as_the_machine_can_spare(monkeypatch):
     monkeypatch.setattr(drawing.os, "sched_getaffinity", lambda process: range(16), raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert default_workers(torch.device("cuda")) == 12
+    assert default_workers(torch.device("cuda")) == drawing.MOST_WORKERS
     assert default_workers(torch.device("cpu")) == 0
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert default_workers(torch.device("cuda")) == 1

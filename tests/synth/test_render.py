@@ -262,3 +262,15 @@ def test_normals_follow_the_depth():
     cosine = (spanned * normal[:, 1:-1, 1:-1]).sum(0).abs()
     assert cosine.median() > 0.9999
     assert (cosine > 0.99).float().mean() > 0.5
+
+
+def test_other_light_changes_the_second_view_and_nothing_else():
+    size = (24, 40)
+    lit, relit = (rendered(replace(SMALL, relit=share), range(3), size) for share in (0.0, 1.0))
+    for name in ("field", "valid", "occluded", "depth", "hit", "baseline"):
+        torch.testing.assert_close(getattr(lit, name), getattr(relit, name), rtol=0, atol=0)
+    # Exposure is common to both views: compare up to a factor.
+    first, again = (r.image[:, 0] / r.image[:, 0].mean((1, 2, 3), keepdim=True) for r in (lit, relit))
+    torch.testing.assert_close(first, again, rtol=0.02, atol=0.02)
+    second, other = (r.image[:, 1] / r.image[:, 1].mean((1, 2, 3), keepdim=True) for r in (lit, relit))
+    assert ((second - other).abs().mean((1, 2, 3)) > 0.05).all()
