@@ -50,8 +50,9 @@ class Candidate(NamedTuple):
     cut: WideCut
 
     def use(self) -> None:
-        """Make it the operator's own."""
+        """Make it the operator's own, on a small map as on a large one."""
         setattr(triton_tiles, PARTS[self.part], self.cut)
+        triton_tiles.WANTED_PROGRAMS = 0
 
     def __str__(self) -> str:
         usual = WideCut(0, 0)
