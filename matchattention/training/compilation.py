@@ -16,10 +16,9 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from matchattention.data.atomic import replacing
 from matchattention.training.parts import join_parts, write_parts
 
-_ARTIFACTS = "compile-artifacts.bin"
+_NEVER_READ_BACK = {".ttir", ".ttgir", ".llir", ".ptx", ".source", ".lock"}  # of a kernel the binary is enough
 
 
 def use_cache_folder(folder: Path) -> None:
@@ -68,36 +67,21 @@ def undo_compilation(model: nn.Module) -> None:
 
 
 def save_caches(cache: Path, folder: Path, part_bytes: int, most_bytes: int) -> list[Path]:
-    """Pack what compiling left behind into ``folder/cache.tar.xz.part*``; empty when even the least is too large.
+    """Pack what compiling left behind into ``folder/cache.tar.xz.part*``; empty when it is too large.
 
     Args:
         cache: The folder given to `use_cache_folder`.
         folder: Where the parts go.
         part_bytes: Largest size of one part.
-        most_bytes: Largest size altogether. Triton's own files are left out first: inductor's artifacts
-            hold its kernels once more.
+        most_bytes: Largest size altogether.
     """
-    artifacts = torch.compiler.save_cache_artifacts()
-    for with_triton in (True, False):
-        data = _archive(artifacts[0] if artifacts is not None else None, cache / "triton" if with_triton else None)
-        if len(data) <= most_bytes:
-            return write_parts(data, folder / "cache.tar.xz", part_bytes)
-    return []
-
-
-def _archive(artifacts: bytes | None, triton: Path | None) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz", preset=1) as archive:
-        if artifacts is not None:
-            entry = tarfile.TarInfo(_ARTIFACTS)
-            entry.size = len(artifacts)
-            archive.addfile(entry, io.BytesIO(artifacts))
-        for path in sorted(triton.rglob("*")) if triton is not None else []:
-            # Of a kernel's intermediate forms only the binary and its description are read back.
-            if path.is_file() and path.suffix in (".cubin", ".json", ".so"):
-                assert triton is not None
-                archive.add(path, arcname=str(Path("triton") / path.relative_to(triton)))
-    return buffer.getvalue()
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=2) as archive:
+        for path in sorted(cache.rglob("*")):
+            if path.is_file() and path.suffix not in _NEVER_READ_BACK:
+                archive.add(path, arcname=str(path.relative_to(cache)))
+    data = buffer.getvalue()
+    return write_parts(data, folder / "cache.tar.xz", part_bytes) if len(data) <= most_bytes else []
 
 
 def load_caches(folder: Path, cache: Path) -> bool:
@@ -105,19 +89,7 @@ def load_caches(folder: Path, cache: Path) -> bool:
     data = join_parts(folder / "cache.tar.xz")
     if data is None:
         return False
+    cache.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as archive:
-        for entry in archive.getmembers():
-            stream = archive.extractfile(entry)
-            if stream is None:
-                continue
-            content = stream.read()
-            if entry.name == _ARTIFACTS:
-                torch.compiler.load_cache_artifacts(content)
-                continue
-            target = (cache / entry.name).resolve()
-            if cache.resolve() not in target.parents:
-                continue  # an archive must not write outside its folder
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as temporary:
-                temporary.write_bytes(content)
+        archive.extractall(cache, filter="data")
     return True

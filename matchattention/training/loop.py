@@ -64,7 +64,7 @@ class RunOptions:
     export: Path | None = None
     part_bytes: int = 63 << 18
     cache: Path = Path("runs/cache")
-    cache_bytes: int = 11 << 20
+    cache_bytes: int = 30 << 20
     fastest: Mode = "graph"
     eval_pairs: Path | None = None
     log_seconds: float = 10.0
