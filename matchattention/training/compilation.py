@@ -76,7 +76,7 @@ def save_caches(cache: Path, folder: Path, part_bytes: int, most_bytes: int) -> 
         most_bytes: Largest size altogether.
     """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz", preset=2) as archive:
+    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
         for path in sorted(cache.rglob("*")):
             if path.is_file() and path.suffix not in _NEVER_READ_BACK:
                 archive.add(path, arcname=str(path.relative_to(cache)))
