@@ -49,7 +49,7 @@ from matchattention.ops.triton_window import (
     tile_of_queries,
 )
 
-# A thread holds what belongs to each key of its window: 36 of them fill its registers and take the compiler ten seconds.
+# A thread holds what belongs to each key of its window: 36 of them fill its registers and take the compiler seconds.
 MOST_KEYS = 16
 
 
