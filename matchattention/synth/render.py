@@ -165,10 +165,9 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
     cameras = scene.lens[:, None].repeat(1, 2, 1)
     if scene.second is None:
         cameras[:, 1, 2] += scene.vertical
-    light = _light_of_views(scene)
-    shadow, shadow_focal = _shadow_maps(scene, light, views, config)
+    shadow, shadow_focal = _shadow_maps(scene, views, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
-    ambience = _ambience(light, views.rotation, views.position, shadow_focal)
+    ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
     shading = ShadeTables(
         slot_kinds(tables.slots, surface.device),
         surface.contiguous(),
@@ -225,23 +224,16 @@ def _occluded(tables: RayTables, cameras: Tensor, size: tuple[int, int], field: 
     return (first[:, :, 0] < depth * (1.0 - 5e-4)) | outside
 
 
-def _light_of_views(scene: Scene) -> Light:
-    """(B, 2, ...) the light that each view finds."""
-    if scene.other_light is None:
-        return Light(*(value[:, None].expand(-1, 2, *value.shape[1:]) for value in scene.light))
-    return Light(*(torch.stack(pair, 1) for pair in zip(scene.light, scene.other_light)))
-
-
-def _shadow_maps(scene: Scene, light: Light, views: Views, config: SceneConfig) -> tuple[Tensor, Tensor]:
+def _shadow_maps(scene: Scene, views: Views, config: SceneConfig) -> tuple[Tensor, Tensor]:
     """(B, M, S, S) m: depth from the key light, and (B, 2) px: focal length of the light's camera.
 
     There is one map for both views unless the solids or the light may have moved in between.
     """
-    side = config.shadow_size
+    side, light = config.shadow_size, scene.light
     focal = 0.5 * side / light.spread
     if not config.shadows:
         return torch.full((focal.shape[0], 1, 8, 8), MISS, device=focal.device), focal
-    maps = 1 if scene.second is None and scene.other_light is None else 2
+    maps = 1 if scene.second is None and config.relit == 0 else 2
     middle = torch.full_like(focal, 0.5 * (side - 1))
     cameras = torch.stack((focal, middle, middle), -1)[:, :maps].contiguous()
     places = views.axes[:, :maps], views.centre[:, :maps]

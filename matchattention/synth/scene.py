@@ -20,7 +20,7 @@ from matchattention.synth.places import Setting
 
 
 class Light(NamedTuple):
-    """Light of each scene in world space.
+    """Light of each scene in world space, as either view finds it; a scene's has an axis of two views behind B.
 
     Attributes:
         key: (B, 3) m, position of the light that casts shadows.
@@ -61,7 +61,7 @@ class Scene(NamedTuple):
     Attributes:
         primitives: everything solid, world space.
         material: (B, N, C) material rows.
-        light: of each scene.
+        light: of each scene and view, (B, 2, ...).
         rotation: (B, 3, 3) world to left camera.
         position: (B, 3) m, left camera.
         lens: (B, 3) px: focal length, principal point.
@@ -70,7 +70,6 @@ class Scene(NamedTuple):
         exposure: (B,) mean brightness that the exposure aims at.
         vertical: (B,) px, how much lower the second view's rows are than they should be.
         second: the second moment of flow pairs, None for stereo.
-        other_light: as the second view finds it; None when that is the first view's always.
     """
 
     primitives: Primitives
@@ -84,7 +83,6 @@ class Scene(NamedTuple):
     exposure: Tensor
     vertical: Tensor
     second: SecondFrame | None = None
-    other_light: Light | None = None
 
 
 def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
@@ -157,6 +155,7 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     disparity = rig.log_uniform(low, high) * size[1]
     baseline = torch.full_like(disparity, torch.nan) if setting.baseline is None else setting.baseline
     light = _light(lamps, config, setting)
+    light = Light(*(torch.stack(pair, 1) for pair in zip(light, _relit(later, config, setting, light))))
     exposure = rig.log_uniform(0.12, 0.34)
     share, deviation = config.vertical_error
     vertical = rig.normal(0.0, deviation) * rig.chance(share)
@@ -175,7 +174,6 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
         exposure,
         vertical,
         second,
-        _relit(later, config, setting, light) if config.relit > 0 else None,
     )
 
 

@@ -44,6 +44,8 @@ KNOTS = LIGHT_CELLS[0] * LIGHT_CELLS[1]
 # Uniform numbers a pair needs beside its strengths: white balance 2, streak axis 1, chromatic direction 1,
 # infrared weights 2, knots of the uneven light.
 SHARED_DRAWS = 6 + KNOTS
+BORDER_DRAWS = 8  # width and tilt of the black margin at each side
+OWN_DRAWS = BLOB_DRAWS + BORDER_DRAWS
 
 
 class _Draws(NamedTuple):
@@ -51,7 +53,7 @@ class _Draws(NamedTuple):
 
     strengths: dict[str, Tensor]  # (N,) each
     shared: Tensor  # (SHARED_DRAWS, N) in [0, 1), equal for both views of a pair
-    own: Tensor  # (BLOB_DRAWS, N) in [0, 1), different in each view
+    own: Tensor  # (OWN_DRAWS, N) in [0, 1), different in each view
 
 
 @lru_cache(maxsize=64)
@@ -110,10 +112,10 @@ class _Chance:
 def _draw(config: SensorConfig, pairs: int, chance: _Chance, device: torch.device) -> _Draws:
     """Draw every ingredient whether it is used or not: switching one off leaves the others as they were."""
     count = len(INGREDIENTS)
-    parts = [2 * count + SHARED_DRAWS, 2 * (count + BLOB_DRAWS)]
+    parts = [2 * count + SHARED_DRAWS, 2 * (count + OWN_DRAWS)]
     common, own = chance.uniform(sum(parts)).split(parts)
     gate, value, shared = common.split([count, count, SHARED_DRAWS])
-    own = own.reshape(count + BLOB_DRAWS, 2 * pairs)
+    own = own.reshape(count + OWN_DRAWS, 2 * pairs)
 
     probability, low, span, ratio, difference, logarithmic, magnitude = _limits(config, device)
     level = torch.where(logarithmic > 0, low * torch.exp(ratio * value), low + span * value)
@@ -166,7 +168,7 @@ def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
         return images
     knots = (2 * draws.shared[-KNOTS:] - 1).T.reshape(-1, *LIGHT_CELLS)
     field = smooth_gain(strength["vignetting"], strength["uneven_light"], knots, height, width)
-    dust, smudge = blobs(draws.own, height, width)
+    dust, smudge = blobs(draws.own[:BLOB_DRAWS], height, width)
     veil = strength["smudge"][:, None, None] * smudge
     field = field * (1 - strength["dust"].clamp_max(1)[:, None, None] * dust) * (1 - veil)
     field, veil = enlarge(torch.stack([field, veil], dim=1), height, width).split(1, dim=1)
@@ -261,6 +263,26 @@ def _sharpen(images: Tensor, amount: Tensor) -> Tensor:
     return torch.addcmul(images, images - halo, _per_image(amount)).clamp_(0, 255)
 
 
+@lru_cache(maxsize=16)
+def _ways_across(length: int, device: torch.device) -> Tensor:
+    """(2, length): from 0 to 1 along a side, and back."""
+    way = torch.linspace(0, 1, length)
+    return torch.stack((way, 1 - way)).to(device)
+
+
+def _frame(images: Tensor, share: Tensor, own: Tensor) -> Tensor:
+    """Black margins with straight, slightly tilted edges; ``share`` (N,) of each side, ``own`` (BORDER_DRAWS, N)."""
+    height, width = images.shape[-2:]
+    down, across = _ways_across(height, images.device)[..., None], _ways_across(width, images.device)[:, None]
+    # Squared: one side or two have most of it. Nothing at all where the ingredient was not drawn.
+    margin = (own[:4].square() * share)[..., None, None]  # (4, N, 1, 1)
+    slope = margin * (own[4:, :, None, None] - 0.5)
+    sides = torch.addcmul(margin[:2], slope[:2], down[0])  # (2, N, H, 1)
+    ends = torch.addcmul(margin[2:], slope[2:], across[0])  # (2, N, 1, W)
+    inside = (across[:, None] >= sides) & (down[:, None] >= ends)  # (2, N, H, W)
+    return images * (inside[0] & inside[1])[:, None]
+
+
 @torch.no_grad()
 def apply(
     image0: Tensor, image1: Tensor, config: SensorConfig, generator: torch.Generator | int | Sequence[int]
@@ -299,6 +321,8 @@ def apply(
     if config.jpeg.active:
         loss = draws.strengths["jpeg"]
         images = torch.where(_per_image(loss) > 0, jpeg.compress(images, (100 - loss).clamp(1, 100)), images)
+    if config.border.active:
+        images = _frame(images, draws.strengths["border"], draws.own[BLOB_DRAWS:])
     if config.eight_bit:
         images = images.round_()
     left, right = images.chunk(2)

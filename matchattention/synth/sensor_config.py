@@ -79,6 +79,7 @@ class SensorConfig:
         black_level: pedestal, as a fraction of white; negative crushes shadows.
         sharpening: amount of the unsharp mask, which leaves halos.
         jpeg: 100 - quality.
+        border: black margin that rectifying leaves, as a share of the side; every side of each view has its own.
         eight_bit: round to whole grey levels at the end.
     """
 
@@ -104,6 +105,7 @@ class SensorConfig:
     black_level: Ingredient = OFF
     sharpening: Ingredient = OFF
     jpeg: Ingredient = OFF
+    border: Ingredient = OFF
     eight_bit: bool = True
 
     @classmethod
@@ -156,6 +158,7 @@ PRESETS = {
         black_level=Ingredient(0.5, -0.1, 0.06, difference=0.008),
         sharpening=Ingredient(0.35, 0.1, 1.2),
         jpeg=Ingredient(0.35, 5.0, 60.0),
+        border=Ingredient(0.12, 0.01, 0.08),
     ),
     "harsh": SensorConfig(
         mismatch=Ingredient(0.4, 4.0, 12.0),
@@ -180,5 +183,6 @@ PRESETS = {
         black_level=Ingredient(0.8, -0.1, 0.2, difference=0.02),
         sharpening=Ingredient(0.5, 0.2, 2.0),
         jpeg=Ingredient(0.6, 20.0, 85.0),
+        border=Ingredient(0.3, 0.01, 0.15),
     ),
 }

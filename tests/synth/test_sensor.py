@@ -58,6 +58,7 @@ VISIBLE = {
     "black_level": 0.1,
     "sharpening": 1.0,
     "jpeg": 60.0,
+    "border": 0.3,
 }
 
 
@@ -190,6 +191,17 @@ def test_blur_keeps_the_mean_and_removes_detail():
     linear = (out / 255) ** 2.2
     assert linear.mean().item() == pytest.approx(left.mean().item(), rel=0.01)
     assert linear.diff(dim=-1).abs().mean() < 0.4 * left.diff(dim=-1).abs().mean()
+
+
+def test_borders_are_black_differ_between_the_views_and_leave_the_rest_alone():
+    bright = torch.full((16, 3, 40, 60), 0.5)
+    views = apply(bright, bright, only(border=always(0.1)), 0)
+    for out in views:
+        inside = out[:, 0] > 0
+        torch.testing.assert_close(out[:, 0][inside], displayed(bright)[:, 0][inside], atol=1, rtol=0)
+        assert inside[:, 10:-10, 14:-14].all()
+        assert 0.02 < 1 - inside.float().mean() < 0.2
+    assert not torch.equal(*views)
 
 
 def test_streak_is_common_to_both_views_and_along_one_axis():
