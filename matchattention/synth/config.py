@@ -69,7 +69,7 @@ class SceneConfig:
     shadows: bool = True
     """Shadows of the key light."""
     relit: float = 0.1
-    """Share of pairs whose second view was taken under other lamps or another sun: shading, shadows and colours differ."""
+    """Share of pairs whose second view was taken under other lamps or another sun: shading and shadows differ."""
     haze: bool = True
     """Depth-dependent haze outdoors."""
     emission: bool = True
