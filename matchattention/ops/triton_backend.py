@@ -1,4 +1,4 @@
-"""The fused backend: one Triton kernel forward, one backward, no compiler needed on the user's machine."""
+"""The fused backend: Triton kernels forward and backward, no compiler needed on the user's machine."""
 
 from __future__ import annotations
 
