@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from matchattention.errors import InputError
@@ -90,8 +91,14 @@ class Preset:
     validation_size: tuple[int, int] = (384, 768)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as stored beside the weights."""
-        return dataclasses.asdict(self)
+        """Plain values, as stored beside the weights: of files their names, not where they lie on this machine."""
+        values = dataclasses.asdict(self)
+        if self.start is not None:
+            values["start"] = Path(self.start).name
+        for source in values["sources"]:
+            dataset, separator, path = source["preset"].rpartition(":")
+            source["preset"] = dataset + separator + Path(path).name
+        return values
 
 
 TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))

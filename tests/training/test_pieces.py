@@ -14,6 +14,7 @@ from matchattention.training.feed import Feed
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.parts import join_parts, write_parts
+from matchattention.training.presets import Preset, SourceConfig
 from matchattention.training.schedule import ScheduleConfig, learning_rate
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, concatenate, shares
 from matchattention.training.state import quantise_squares, restore_squares
@@ -297,3 +298,11 @@ def test_a_batch_that_cannot_be_made_is_replaced_and_reported(caplog):
     feed = Feed(MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 1]), step)
     with pytest.raises(InputError, match="enlarge the batch"):
         feed.draw(0, 1, 32, 32)
+
+
+def test_a_recipe_names_files_but_not_where_they_lie():
+    sources = (SourceConfig("scenes", preset="mixed"), SourceConfig("data", preset="kitti2015/training:/home/me/kitti"))
+    recipe = Preset("", start="/home/me/rt.safetensors", sources=sources).to_dict()
+    assert recipe["start"] == "rt.safetensors"
+    assert [source["preset"] for source in recipe["sources"]] == ["mixed", "kitti2015/training:kitti"]
+    assert Preset("", start="rt").to_dict()["start"] == "rt"
