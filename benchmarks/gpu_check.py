@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.bench.network import plain_operations
 from matchattention.inference import fused_rows
+from matchattention.inference.capture import capture
 from matchattention.inference.deploy import InferencePlan, compile_for_inference
 from matchattention.models.registry import create_model
 from matchattention.ops.depthwise import convglu_mix, convglu_mix_plain, depthwise3x3, depthwise3x3_plain
@@ -184,15 +185,7 @@ def graph_case() -> Outcome:
         out, weights = match_attention_triton(*tensors, (1, 4), "l1", True)
         return torch.autograd.grad(out.float().square().sum() + weights.square().sum(), tensors)
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        replayed = step()
+    graph, replayed = capture(step)
     with torch.no_grad():
         for t in tensors:
             t.mul_(0.5)

@@ -30,8 +30,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.bench.operator import bytes_of, inputs_of, table_s3
-from matchattention.bench.report import first_line
 from matchattention.bench.timing import copy_bandwidth, measure
+from matchattention.errors import first_line
 from matchattention.ops import triton_tiles
 from matchattention.ops.reference import match_attention_reference
 from matchattention.ops.triton_backward import backward, coefficients_of

@@ -32,6 +32,8 @@ from matchattention.bench import report
 from matchattention.bench.network import load_or_create, time_mode
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
+from matchattention.errors import first_line
+from matchattention.inference.capture import capture
 from matchattention.inference.deploy import Mode
 from matchattention.inference.precision import choose_device
 
@@ -46,20 +48,6 @@ def load_adapter(path: Path, device: torch.device) -> tuple[str, Callable[[Tenso
     return getattr(module, "NAME", path.stem), module.load(device)
 
 
-def captured(function: Callable[[], Any]) -> Callable[[], Any]:
-    """The function's kernels as one CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
-
-
 def time_peer(network: Callable[[Tensor, Tensor], Any], pair: list[Tensor], seconds: float) -> dict[str, Any]:
     """Eager and captured."""
     device = pair[0].device
@@ -72,9 +60,9 @@ def time_peer(network: Callable[[Tensor, Tensor], Any], pair: list[Tensor], seco
     results: dict[str, Any] = {"eager": measure(run, device, seconds).to_dict()}
     if half:
         try:
-            results["capture"] = measure(captured(run), device, seconds).to_dict()
+            results["capture"] = measure(capture(run)[0].replay, device, seconds).to_dict()
         except Exception as error:
-            results["capture"] = {"failed": report.first_line(error)}
+            results["capture"] = {"failed": first_line(error)}
             torch.cuda.synchronize()
     return results
 
@@ -106,7 +94,7 @@ def main() -> None:
             results["networks"][name] = time_peer(network, pair, arguments.seconds)
         except Exception as error:
             name = path.stem
-            results["networks"][name] = {"failed": report.first_line(error)}
+            results["networks"][name] = {"failed": first_line(error)}
         print(name, {mode: row.get("median_ms", row) for mode, row in results["networks"][name].items()
                      if isinstance(row, dict)} or results["networks"][name])
     print(f"written: {report.write('peers', device, arguments.output, results)}")

@@ -1,4 +1,4 @@
-"""The one exception users are meant to read."""
+"""The one exception users are meant to read, and all others in one line."""
 
 
 class InputError(ValueError):
@@ -10,3 +10,9 @@ class InputError(ValueError):
 
 class InputWarning(UserWarning):
     """The result may still be useful, but something about the input looks wrong."""
+
+
+def first_line(error: Exception) -> str:
+    """An exception in one line, for a log or a result that has to say what went wrong."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from matchattention.bench.kernels import profile_pass
-from matchattention.bench.report import first_line
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import growth_exponent, measure
-from matchattention.errors import InputError
+from matchattention.errors import InputError, first_line
 from matchattention.inference.deploy import Mode, compile_for_inference
 from matchattention.models.flops import count_flops
 from matchattention.models.network import MatchNetwork

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from matchattention.bench.report import first_line
 from matchattention.bench.scenes import relative_positions
 from matchattention.bench.timing import copy_bandwidth, growth_exponent, measure_kernels
+from matchattention.errors import first_line
 from matchattention.ops import match_attention
 from matchattention.ops.library import match_attention_flops
 

@@ -89,9 +89,3 @@ def write(name: str, device: torch.device, folder: Path | None, results: dict[st
     with replacing(path) as temporary:
         temporary.write_text(json.dumps({"circumstances": circumstances(device), **results}, indent=1) + "\n")
     return path
-
-
-def first_line(error: Exception) -> str:
-    """An exception in one line, for a result that has to say why it is missing."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"

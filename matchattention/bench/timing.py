@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from matchattention.inference.capture import capture
+
 # Above this the launches from Python no longer show.
 _LONG_MS = 20.0
 
@@ -74,26 +76,12 @@ def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: 
         return measure(function, device, seconds)
     repeats = max(1, min(20, int(_LONG_MS / once.median_ms)))
     try:
-        graph = _capture(function, repeats)
-    except Exception:
+        graph, _ = capture(function, repeats)
+    except Exception:  # what cannot be captured is timed with its launches, and the result says so
         torch.cuda.synchronize(device)
         return measure(function, device, seconds)
     replayed = measure(graph.replay, device, seconds)
     return Timing(replayed.median_ms / repeats, replayed.p90_ms / repeats, replayed.runs, once.peak_bytes, True)
-
-
-def _capture(function: Callable[[], Any], repeats: int) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(repeats):
-            function()
-    return graph
 
 
 def _wait(device: torch.device) -> None:

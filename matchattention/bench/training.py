@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from matchattention.bench.report import first_line
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
+from matchattention.errors import first_line
 from matchattention.models.registry import create_model
 from matchattention.training.batch import Batch
 from matchattention.training.losses import LossConfig

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -161,9 +161,7 @@ def _examine(name: str, device: torch.device) -> bool:
                 parity = measure(name, device, dtype, window)
             except Exception as error:
                 # Whatever a compiler or driver throws is an answer to "why not".
-                print(
-                    f"{label}does not run: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-                )
+                print(f"{label}does not run: {first_line(error)}")
                 continue
             verdict = "ok" if parity.fine else "WRONG"
             fine &= parity.fine

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from matchattention.errors import InputError
+from matchattention.inference.capture import capture
 from matchattention.inference.frozen import freeze
 from matchattention.inference.precision import choose_device, choose_precision
 from matchattention.models.network import MatchNetwork
@@ -29,7 +30,6 @@ logger = logging.getLogger(__name__)
 Mode = Literal["eager", "compile", "capture", "graph", "fused"]
 MODES: tuple[Mode, ...] = ("eager", "compile", "capture", "graph", "fused")
 CAPTURED = ("capture", "graph", "fused")
-WARM_UPS = 3
 
 
 class InferencePlan:
@@ -74,15 +74,7 @@ class InferencePlan:
 
     @torch.inference_mode()
     def _capture(self) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                self._run(*self.static_images)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = self._run(*self.static_images)
+        self._graph, self._result = capture(lambda: self._run(*self.static_images))
 
     def replay(self) -> Tensor:
         """Run on whatever `static_images` hold; the result is overwritten by the next call."""

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from matchattention.errors import first_line
 from matchattention.training.batch import Batch
 from matchattention.training.compilation import compile_blocks, undo_compilation
 from matchattention.training.distributed import Replicas
@@ -162,7 +163,7 @@ class TrainingStep:
                 self._compiled = True
             self._warm_up(example, 1)
         except Exception as error:
-            logger.warning("compiling failed, going on without: %s", _first_line(error))
+            logger.warning("compiling failed, going on without: %s", first_line(error))
             undo_compilation(self.model)
             self._compiled = False
             self._clear()
@@ -172,7 +173,7 @@ class TrainingStep:
             self.objective = torch.compile(self._plain_objective, fullgraph=True, dynamic=False)
             self._warm_up(example, 1)
         except Exception as error:
-            logger.warning("the loss could not be compiled, going on without: %s", _first_line(error))
+            logger.warning("the loss could not be compiled, going on without: %s", first_line(error))
             self.objective = self._plain_objective
             self._clear()
             torch.cuda.synchronize()
@@ -201,7 +202,7 @@ class TrainingStep:
             self._backward_graph, self._update_graph = backward, update
             return "graph" if slower == "compile" else "capture"
         except Exception as error:
-            logger.warning("capturing a CUDA graph failed, going on without: %s", _first_line(error))
+            logger.warning("capturing a CUDA graph failed, going on without: %s", first_line(error))
             self._buffers = None
             self._clear()
             torch.cuda.synchronize()
@@ -213,8 +214,3 @@ class TrainingStep:
         self.totals.zero_()
         means = {name: value / max(steps, 1) for name, value in zip(self.names, terms)}
         return {**means, "silenced": silenced}
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or "no message"
-    return f"{type(error).__name__}: {text.splitlines()[0][:300]}"
