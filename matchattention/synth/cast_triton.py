@@ -7,7 +7,13 @@ from torch import Tensor
 
 from matchattention.synth.dialect import jit, tl
 from matchattention.synth.shapes import (
+    BOX,
+    CARD,
+    ELLIPSOID,
+    FRUSTUM,
     MISS,
+    TERRAIN,
+    TORUS,
     hit_box,
     hit_card,
     hit_ellipsoid,
@@ -67,6 +73,26 @@ def to_object(p, ox, oy, oz, dx, dy, dz):
 
 
 @jit
+def hit_of(KIND: tl.constexpr, p, ax, ay, az, ux, uy, uz):
+    """First hit of object-space rays with a solid of a kind; `p` points at its row, which ends in its parameters."""
+    if KIND == CARD:
+        t = hit_card(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
+    elif KIND == BOX:
+        t = hit_box(ax, ay, az, ux, uy, uz)
+    elif KIND == ELLIPSOID:
+        t = hit_ellipsoid(ax, ay, az, ux, uy, uz)
+    elif KIND == FRUSTUM:
+        t = hit_frustum(ax, ay, az, ux, uy, uz, tl.load(p + 12))
+    elif KIND == TORUS:
+        t = hit_torus(ax, ay, az, ux, uy, uz, tl.load(p + 12))
+    elif KIND == TERRAIN:
+        t = hit_terrain(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
+    else:
+        t = hit_prism(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
+    return t
+
+
+@jit
 def nearest(
     rays,
     bounds,
@@ -101,97 +127,22 @@ def nearest(
     """
     best = 0.0 * dx + MISS
     which = (0.0 * dx).to(tl.int32) - 1
-    first = F0 + 0 * tl.load(counts)
-    end = first + tl.load(counts)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_card(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13), tl.load(p + 14), tl.load(p + 15))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F1 + 0 * end
-    end = first + tl.load(counts + 1)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_box(ax, ay, az, ux, uy, uz)
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F2 + 0 * end
-    end = first + tl.load(counts + 2)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_ellipsoid(ax, ay, az, ux, uy, uz)
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F3 + 0 * end
-    end = first + tl.load(counts + 3)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_frustum(ax, ay, az, ux, uy, uz, tl.load(p + 12))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F4 + 0 * end
-    end = first + tl.load(counts + 4)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_torus(ax, ay, az, ux, uy, uz, tl.load(p + 12))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F5 + 0 * end
-    end = first + tl.load(counts + 5)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_terrain(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
-    first = F6 + 0 * end
-    end = first + tl.load(counts + 6)
-    while first < end:
-        bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
-        while bits != 0:
-            i = first + lowest(bits)
-            bits = bits & (bits - 1)
-            p = rays + i * 16
-            ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
-            t = hit_prism(ax, ay, az, ux, uy, uz, tl.load(p + 12), tl.load(p + 13))
-            which = tl.where(t < best, i, which)
-            best = tl.minimum(t, best)
-        first += 32
+    slots = (F0, F1, F2, F3, F4, F5, F6)
+    for kind in tl.static_range(7):
+        count = tl.load(counts + kind)
+        first = slots[kind] + 0 * count
+        end = first + count
+        while first < end:
+            bits = worth_a_look(bounds, first, end, left, right, top, bottom, CULL)
+            while bits != 0:
+                i = first + lowest(bits)
+                bits = bits & (bits - 1)
+                p = rays + i * 16
+                ax, ay, az, ux, uy, uz = to_object(p, ox, oy, oz, dx, dy, dz)
+                t = hit_of(kind, p, ax, ay, az, ux, uy, uz)
+                which = tl.where(t < best, i, which)
+                best = tl.minimum(t, best)
+            first += 32
     return best, which
 
 
