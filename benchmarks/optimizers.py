@@ -29,6 +29,7 @@ from matchattention.training.schedule import ScheduleConfig, learning_rate
 from matchattention.training.sources import concatenate
 from matchattention.training.step import TrainingStep
 from matchattention.training.supply import make_source
+from matchattention.training.validation import errors
 
 NETWORK = NetworkConfig(channels=(16, 32, 64, 96), encoder_depths=(1, 1, 2, 1), decoder_depths=(2, 2, 2, 1))
 POOL, HELD_OUT, AT_ONCE = 640, 32, 16
@@ -57,15 +58,10 @@ def chosen(pool: Batch, index: torch.Tensor | slice) -> Batch:
 def held_out_error(model: torch.nn.Module, pairs: Batch) -> tuple[float, float]:
     """Mean end-point error in px and the percentage of pixels off by more than 2 px."""
     model.eval()
-    errors, bad = [], []
-    for first in range(0, HELD_OUT, 8):
-        part = chosen(pairs, slice(first, first + 8))
-        field = model(part.image0, part.image1).field[:8]
-        distance = (field[..., 0] - part.field0[..., 0]).abs()[part.valid0]
-        errors.append(distance.mean())
-        bad.append((distance > 2).float().mean())
+    parts = [chosen(pairs, slice(first, first + 8)) for first in range(0, HELD_OUT, 8)]
+    found = [errors(model(part.image0, part.image1).field[:8], part.field0, part.valid0) for part in parts]
     model.train()
-    return torch.stack(errors).mean().item(), 100 * torch.stack(bad).mean().item()
+    return tuple(torch.stack([values[name] for values in found]).mean().item() for name in ("epe", "bad2"))  # type: ignore[return-value]
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from matchattention.ops import triton_tiles
-from matchattention.ops.triton_tiles import wide_tiling
+from matchattention.ops.triton_tiles import may_overflow, wide_tiling
 from matchattention.ops.triton_wide import chunk_at, lane_channels, tile_of_lanes
 from matchattention.ops.triton_window import sign
 
@@ -137,7 +137,7 @@ def collect(
         Q_TOKEN=q.stride(2), Q_HEAD=q.stride(3), K_TOKEN=k.stride(2), K_HEAD=k.stride(3),
         ROWS=window[0], COLUMNS=window[1], CHANNELS=k.shape[-1], VALUE_CHANNELS=v.shape[-1], HEADS=heads,
         S=triton.next_power_of_2(-(-chunks // blocks)), BLOCKS=blocks, AT_ONCE=triton_tiles.GATHER_CUT.queries_at_once,
-        DOT=dot, PER_HEAD=per_head, LARGE=_large(q, k, grad_out, coefficients), **cut,
+        DOT=dot, PER_HEAD=per_head, LARGE=any(may_overflow(t) for t in (q, k, grad_out, coefficients)), **cut,
     )
     return grad_k, grad_v
 
@@ -166,8 +166,3 @@ def _token_strided(features: Tensor) -> Tensor:
     batch, row, column, _, _ = features.stride()
     even = (row == width * column or height == 1) and (batch == height * width * column or features.shape[0] == 1)
     return features if even else features.contiguous()
-
-
-def _large(*tensors: Tensor) -> bool:
-    """Whether an offset in one of the tensors may not fit 32 bits."""
-    return any(sum(abs(s) * (n - 1) for s, n in zip(t.stride(), t.shape)) >= 2**31 for t in tensors)

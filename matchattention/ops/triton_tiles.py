@@ -179,7 +179,7 @@ def call_arguments(
     return {
         "HEADS": heads, "CHANNELS": channels, "VALUE_CHANNELS": v.shape[-1],
         "gamma": channels**-0.5, "DOT": dot, "PER_HEAD": relative_position.shape[3] > 1,
-        "LARGE": any(_overflows(t) for t in (k, v)),
+        "LARGE": any(may_overflow(t, 1) for t in (k, v)),  # inside one image
         **dict(zip(names, relative_position.stride())),
         **_strides("Q", q), **_strides("K", k), **_strides("V", v),
         **_geometry(height, width, window),
@@ -216,9 +216,9 @@ def run_of(features: Tensor) -> int:
     return math.gcd(16, features.shape[-1], *features.stride()[:4])
 
 
-def _overflows(features: Tensor) -> bool:
-    """Whether an offset inside one image may not fit 32 bits."""
-    return sum(abs(s) * (n - 1) for s, n in zip(features.stride()[1:], features.shape[1:])) >= 2**31
+def may_overflow(tensor: Tensor, first_axis: int = 0) -> bool:
+    """Whether an offset over the axes from `first_axis` on may not fit 32 bits."""
+    return sum(abs(s) * (n - 1) for s, n in zip(tensor.stride()[first_axis:], tensor.shape[first_axis:])) >= 2**31
 
 
 def _axis_limits(size: int, extent: int) -> tuple[float, float, float]:

@@ -329,8 +329,8 @@ def test_any_cut(cut, monkeypatch):
 @pytest.mark.parametrize("per_head", [True, False], ids=["per_head", "shared"])
 def test_offsets_of_64_bits(per_head, monkeypatch):
     """As on maps of 2^31 elements."""
-    monkeypatch.setattr(triton_tiles, "_overflows", lambda features: True)
-    monkeypatch.setattr(triton_gather, "_large", lambda *tensors: True)
+    for module in (triton_tiles, triton_gather):
+        monkeypatch.setattr(module, "may_overflow", lambda tensor, first_axis=0: True)
     assert_as_good_as_plain(inputs((2, 4, 5), 2, 8, 8, per_head=per_head), (2, 4), "l1")
 
 

@@ -17,23 +17,27 @@ SIZE = (33, 41)
 FOCAL = 60.0
 
 
-def depth_of(kind, centre, half, axes=None, shape=(), size=SIZE, focal=FOCAL):
-    """(H, W) depth of one primitive seen from the origin along z."""
+def tables_of(kind, centre, half, axes=None, shape=()):
+    """One primitive as a camera at the origin, looking along z, finds it."""
     builder = Builder(1, torch.device("cpu"))
     frame = builder.frame(torch.zeros(1, 1, 3))
     builder.add(kind, frame, torch.tensor(centre), torch.tensor(half), axes, shape)
     packed = builder.pack(CAPACITY)
-    eye = torch.eye(3)[None, None]
-    tables = ray_tables(
+    return ray_tables(
         packed.axes[:, None],
         packed.centre[:, None],
         packed.half,
         packed.shape,
         packed.counts,
         packed.slots,
-        eye,
+        torch.eye(3)[None, None],
         torch.zeros(1, 1, 3),
     )
+
+
+def depth_of(kind, centre, half, axes=None, shape=(), size=SIZE, focal=FOCAL):
+    """(H, W) depth of one primitive seen from the origin along z."""
+    tables = tables_of(kind, centre, half, axes, shape)
     camera = torch.tensor([[[focal, (size[1] - 1) / 2, (size[0] - 1) / 2]]])
     depth, _ = cast_torch.cast(tables, camera, size, torch.zeros(1, 2))
     return depth[0, 0, 0]
@@ -212,21 +216,7 @@ def test_bounds_hide_nothing(kind):
         centre = [float(dice.uniform(-1.0, 1.0, 1)), float(dice.uniform(-1.0, 1.0, 1)), 3.0]
         shape = (0.3,) if kind != "box" else ()
         near = depth_of(kind, centre, [size] * 3, axes, shape)
-        builder = Builder(1, torch.device("cpu"))
-        builder.add(
-            kind, builder.frame(torch.zeros(1, 1, 3)), torch.tensor(centre), torch.tensor([size] * 3), axes, shape
-        )
-        packed = builder.pack(CAPACITY)
-        tables = ray_tables(
-            packed.axes[:, None],
-            packed.centre[:, None],
-            packed.half,
-            packed.shape,
-            packed.counts,
-            packed.slots,
-            torch.eye(3)[None, None],
-            torch.zeros(1, 1, 3),
-        )
+        tables = tables_of(kind, centre, [size] * 3, axes, shape)
         row = tables.rays[0, 0, tables.slots[KINDS.index(kind)]].tolist()
         d = directions().float()
         assert torch.equal(near, cast_torch.intersect(KINDS.index(kind), row, d[..., 0], d[..., 1]))
