@@ -44,7 +44,8 @@ class Matches(NamedTuple):
 
     Attributes:
         field: (2B, H, W, 2) fp32 px, offset from each pixel to its match in the other view.
-        self_position: (2B, h, w, heads, 2) fp32, where tokens of 1/4 look in their own view.
+        self_position: (2B, h, w, heads, 2) fp32, where tokens of 1/4 look in their own view. A window of one row stays
+            in its token's row: its y steers nothing and is one more feature.
         steps: every supervised field in order, on the padded image.
         initial: the estimate at 1/32.
     """

@@ -83,6 +83,19 @@ def test_trace_keeps_every_step(network) -> None:
     assert Predictor(network, check=False)(left, right).matches is None
 
 
+def test_traced_windows_of_one_row_stay_in_their_row() -> None:
+    """Their y is a feature without a meaning; drawn as an arrow it would lie."""
+    torch.manual_seed(0)
+    network = ma.create_model(TINY)
+    with torch.no_grad():
+        for block in network.stages[-1]:
+            block.first.out.weight.normal_()
+    left, right, _ = pair(64, 96)
+    looked = Predictor(network, check=False)(left, right, trace=True).matches.self_position
+    assert looked[..., 0].abs().max() > 0
+    assert not looked[..., 1].any()
+
+
 def test_flow_has_flow_and_stereo_has_disparity(network) -> None:
     from dataclasses import replace
 
