@@ -57,10 +57,10 @@ class WideCut:
     """Queries whose features the gathering kernel fetches at once."""
 
 
-# What `benchmarks/operator_tuning.py` compares; everything that may be tuned is here.
-FORWARD_CUT = WideCut(chunk_bytes=128, threads=256)
-COEFFICIENTS_CUT = WideCut(chunk_bytes=128, threads=256)
-GATHER_CUT = WideCut(chunk_bytes=128, threads=256)
+# The fastest of what `benchmarks/operator_tuning.py` compares, on an H200 at the paper's table S3.
+FORWARD_CUT = WideCut(chunk_bytes=128, threads=256, most_registers=64, heads_in_turn=4)
+COEFFICIENTS_CUT = WideCut(chunk_bytes=128, threads=128)
+GATHER_CUT = WideCut(chunk_bytes=128, threads=128)
 
 
 @dataclass(frozen=True)
