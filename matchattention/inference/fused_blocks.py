@@ -13,7 +13,7 @@ from matchattention.inference.fused_rows import (
     PackedContraction,
     PackedMixing,
     PackedProjection,
-    mix_contract,
+    contract,
     padded,
     shift_norm_project,
     tile_of,
@@ -50,7 +50,7 @@ class PackedGate(nn.Module):
         beta: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """See `contract`."""
-        return mix_contract(features, hidden, self.mixing, self.contract, following, position, beta)
+        return contract(features, self.mixing(hidden), self.contract, following, position, beta)
 
 
 class PackedOutput(nn.Module):

@@ -16,7 +16,6 @@ from matchattention.inference.fused_rows import (
     PackedMixing,
     PackedProjection,
     contract,
-    mix_contract,
     norm_project,
     padded,
     shift_norm_project,
@@ -163,7 +162,7 @@ class FusedEncoder(nn.Module):
         tokens, hidden = shift_norm_project(tokens, shift, blocks[0].before_mixer)
         for block, following in zip(blocks, [*blocks[1:], None]):
             assert hidden is not None
-            tokens, hidden = mix_contract(tokens, hidden, block.mixing, block.mixer, block.before_mlp)
+            tokens, hidden = contract(tokens, block.mixing(hidden), block.mixer, block.before_mlp)
             assert hidden is not None
             after = None if following is None else following.before_mixer
             tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS)

@@ -40,14 +40,12 @@ class Tile(NamedTuple):
 
 # (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
 TUNED: dict[tuple[str, int], Tile] = {}
-# Widths at which `mix_contract` is one kernel and not two; the same script measures it.
-MIXED_INSIDE: set[int] = set()
 # Two programs for each multiprocessor of a large GPU.
 ENOUGH_PROGRAMS = 256
 
 
 def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
-    """A tile for a kernel ("project", "contract", "mix" (a contraction that mixes), "self", "cross" or "join").
+    """A tile for a kernel ("project", "contract", "self", "cross" or "join").
 
     Args:
         kernel: which.
@@ -65,7 +63,7 @@ def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
     if kernel in ("project", "self", "cross"):  # what precedes the projection is cheap enough to be done again
         while shares < 4 and 2 * shares * columns <= outputs and 2 * shares * tokens <= ENOUGH_PROGRAMS * own:
             shares *= 2
-    return Tile(own, columns, 8 if channels > 128 or kernel == "mix" else 4, shares)
+    return Tile(own, columns, 8 if channels > 128 else 4, shares)
 
 
 class PackedProjection(nn.Module):
@@ -170,21 +168,6 @@ def shift_norm_project(
     return new_features, out
 
 
-def mix_contract(
-    features: Tensor,
-    hidden: Tensor,
-    mixing: PackedMixing,
-    packed: PackedContraction,
-    following: PackedProjection | None,
-    position: Tensor | None = None,
-    beta: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """`contract` of hidden channels after their depthwise convolution and gate."""
-    if features.shape[-1] in MIXED_INSIDE:
-        return contract(features, hidden, packed, following, position, beta, mixing=mixing)
-    return contract(features, mixing(hidden), packed, following, position, beta)
-
-
 def contract(
     features: Tensor,
     hidden: Tensor,
@@ -193,7 +176,6 @@ def contract(
     position: Tensor | None = None,
     beta: Tensor | None = None,
     norm_eps: float | None = None,
-    mixing: PackedMixing | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
 
@@ -208,22 +190,18 @@ def contract(
     out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)))
     eps = following.eps if following is not None else norm_eps or 0.0
     tokens = features.numel() // channels
-    tile = tile_of("contract" if mixing is None else "mix", channels, outputs, tokens)
+    tile = tile_of("contract", channels, outputs, tokens)
     none, inner = packed.matrix, packed.matrix.shape[1]
-    gate = None if mixing is None else mixing.bias
     seen = 0 if following is None else following.positions
     bias = None if following is None else following.bias
     launch(
         contract_kernel, (-(-tokens // tile.tokens), tile.shares),
         features, none if packed.scale is None else packed.scale, hidden,
-        none if mixing is None else mixing.taps, none if gate is None else gate,
         packed.matrix, none if packed.bias is None else packed.bias,
         none if position is None else position, none if beta is None else beta,
         none if following is None else following.matrix, none if following is None or not seen else following.extras,
-        none if bias is None else bias, new_features, out,
-        tokens, *features.shape[1:3], eps,
+        none if bias is None else bias, new_features, out, tokens, eps,
         D=channels, DB=padded(channels), HIDDEN=inner, KB=min(tile.rows, padded(inner)),
-        MIXES=mixing is not None, GATED=gate is not None,
         HAS_SCALE=packed.scale is not None, HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen, EP=16 if position is None else position.shape[-1], N=outputs, NB=tile.columns,
         SHARES=tile.shares, HAS_BIAS=bias is not None, GELU=following is not None and following.gelu,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
@@ -14,11 +15,21 @@ _compiling_only: ContextVar[bool] = ContextVar("compiling_only", default=False)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
-    """`kernel[grid](…)`; inside `compile_together` the kernel is compiled and nothing runs."""
+    """`kernel[grid](…)`; inside `compiling_only` the kernel is compiled and nothing runs."""
     if _compiling_only.get():
         kernel.warmup(*arguments, grid=grid, **named)
     else:
         kernel[grid](*arguments, **named)
+
+
+@contextlib.contextmanager
+def compiling_only() -> Iterator[None]:
+    """What `launch` is given is compiled; what is computed meanwhile is worthless."""
+    token = _compiling_only.set(True)
+    try:
+        yield
+    finally:
+        _compiling_only.reset(token)
 
 
 def compile_together(run: Callable[[], object]) -> None:
@@ -30,9 +41,5 @@ def compile_together(run: Callable[[], object]) -> None:
     mode = getattr(triton, "AsyncCompileMode", None)
     if mode is None or triton.knobs.runtime.interpret:
         return
-    token = _compiling_only.set(True)
-    try:
-        with ThreadPoolExecutor(os.cpu_count()) as threads, mode(threads, ignore_errors=True):
-            run()
-    finally:
-        _compiling_only.reset(token)
+    with compiling_only(), ThreadPoolExecutor(os.cpu_count()) as threads, mode(threads, ignore_errors=True):
+        run()

@@ -136,63 +136,27 @@ def norm_project_kernel(
     )
 
 
-@triton.jit
-def mixed_channels(
-    hidden_pointer, taps_pointer, taps_bias_pointer, token, y, x, height, width, channel,
-    HIDDEN: tl.constexpr, KB: tl.constexpr, GATED: tl.constexpr,
-):
-    """(T, KB) fp32: some channels of a depthwise 3x3 convolution of (tokens, HIDDEN); zero beyond the map.
-
-    GATED: of (tokens, [gate | value]), GELU(convolved gate) * value.
-    """
-    STRIDE: tl.constexpr = 2 * HIDDEN if GATED else HIDDEN
-    exists = channel < HIDDEN
-    total = tl.zeros((token.shape[0], KB), tl.float32)
-    if GATED:
-        total += tl.load(taps_bias_pointer + channel, mask=exists, other=0.0)[None, :]
-    for tap in tl.static_range(9):
-        near_y = y + (tap // 3 - 1)
-        near_x = x + (tap % 3 - 1)
-        read = ((near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width))[:, None]
-        if HIDDEN % KB != 0:
-            read = read & exists[None, :]
-        at = (token + (tap // 3 - 1) * width + (tap % 3 - 1))[:, None] * STRIDE + channel[None, :]
-        near = tl.load(hidden_pointer + at, mask=read, other=0.0).to(tl.float32)
-        total += near * tl.load(taps_pointer + tap * HIDDEN + channel, mask=exists, other=0.0)[None, :]
-    if GATED:
-        at = token[:, None] * STRIDE + HIDDEN + channel[None, :]
-        total = gelu(total) * tl.load(hidden_pointer + at, mask=exists[None, :], other=0.0).to(tl.float32)
-    return total
-
-
-@triton.jit(do_not_specialize=["tokens", "height", "width"])
+@triton.jit(do_not_specialize=["tokens"])
 def contract_kernel(
-    features_pointer, scale_pointer, hidden_pointer, taps_pointer, taps_bias_pointer,
-    contract_pointer, contract_bias_pointer, position_pointer, beta_pointer,
-    matrix_pointer, extras_pointer, bias_pointer, new_features_pointer, next_pointer, tokens, height, width, eps,
+    features_pointer, scale_pointer, hidden_pointer, contract_pointer, contract_bias_pointer,
+    position_pointer, beta_pointer, matrix_pointer, extras_pointer, bias_pointer,
+    new_features_pointer, next_pointer, tokens, eps,
     D: tl.constexpr, DB: tl.constexpr, HIDDEN: tl.constexpr, KB: tl.constexpr,
-    MIXES: tl.constexpr, GATED: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_CONTRACT_BIAS: tl.constexpr,
+    HAS_SCALE: tl.constexpr, HAS_CONTRACT_BIAS: tl.constexpr,
     E: tl.constexpr, EP: tl.constexpr, N: tl.constexpr, NB: tl.constexpr,
     SHARES: tl.constexpr, HAS_BIAS: tl.constexpr, GELU: tl.constexpr, NORMED: tl.constexpr, T: tl.constexpr,
 ):
     """features * scale + hidden @ matrix + bias; then, where N > 0, LayerNorm and the next projection.
 
-    With NORMED the LayerNorm's result itself is what comes next. MIXES takes `hidden` through `mixed_channels` first.
+    With NORMED the LayerNorm's result itself is what comes next.
     """
     token, valid = tile_of_tokens(tokens, T)
     columns = tl.arange(0, DB)
     total = tl.zeros((T, DB), tl.float32)
-    x = (token % width).to(tl.int32)
-    y = ((token // width) % height).to(tl.int32)
     for start in range(0, HIDDEN, KB):
         channel = start + tl.arange(0, KB)
-        if MIXES:
-            hidden = mixed_channels(
-                hidden_pointer, taps_pointer, taps_bias_pointer, token, y, x, height, width, channel, HIDDEN, KB, GATED
-            ).to(contract_pointer.dtype.element_ty)
-        else:
-            at = token[:, None] * HIDDEN + channel[None, :]
-            hidden = tl.load(hidden_pointer + at, mask=channel[None, :] < HIDDEN, other=0.0)
+        at = token[:, None] * HIDDEN + channel[None, :]
+        hidden = tl.load(hidden_pointer + at, mask=channel[None, :] < HIDDEN, other=0.0)
         matrix = load_matrix(contract_pointer, channel, columns, HIDDEN, D)
         total = tl.dot(hidden, matrix, total, input_precision="ieee")
     real = columns[None, :] < D

@@ -82,15 +82,6 @@ def test_any_tile_gives_the_same(monkeypatch):
         torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
-def test_mixing_inside_the_contraction_gives_the_same(monkeypatch):
-    net = lively(replace(SMALL, **SHALLOW))
-    pair = images(30, 40)
-    expected = net(*(image.float() for image in pair)).field
-    monkeypatch.setattr(fused_rows, "MIXED_INSIDE", {16, 32})
-    torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair), expected, rtol=1e-4, atol=2e-3)
-
-
 def test_small_maps_share_their_columns_and_large_ones_do_not(monkeypatch):
     assert tile_of("cross", 256, 1024, 1024).shares == 4
     assert tile_of("cross", 256, 1024, 64 * 1024).shares == 1
