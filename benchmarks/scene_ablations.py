@@ -36,7 +36,7 @@ def variants() -> dict[str, tuple[str, Callable[[Any], Any]]]:
         "photos": ("no photo textures", lambda c: replace(c, photos=0.0)),
         "gloss": (
             "no highlights, mirrors, glass",
-            lambda c: replace(c, specular=False, mirrors=0.0, panes=0.0),
+            lambda c: replace(c, specular=False, mirrors=0.0, clear=0.0, panes=0.0),
         ),
         "plain": ("no bare surfaces", lambda c: replace(c, plain=0.0)),
         "light": ("no shadows, no other light in one view", lambda c: replace(c, shadows=False, relit=0.0)),

@@ -64,6 +64,8 @@ class SceneConfig:
     """Highlights and environment reflections."""
     mirrors: float = 0.06
     """Share of materials that mirror the scene (one bounce)."""
+    clear: float = 0.02
+    """Share of materials one may see through, as of most car windows when not zero; labels show the surface."""
     panes: float = 0.1
     """Probability of sheets of glass in front of the scene."""
     shadows: bool = True
@@ -107,7 +109,7 @@ PRESETS: dict[str, SceneConfig] = {
 }
 # Less of what is hard, for the first steps of a training.
 PRESETS["gentle"] = replace(
-    PRESETS["mixed"], disparity=(0.025, 0.25), floating=0.25, floating_count=20, mirrors=0.01, panes=0.0, plain=0.15
+    PRESETS["mixed"], disparity=(0.025, 0.25), floating=0.25, floating_count=20, mirrors=0.01, clear=0.0, panes=0.0, plain=0.15
 )
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow")
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)

@@ -202,6 +202,7 @@ def tabletop(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int,
     if config.plants:
         frame = spots(4, (0.4, 1.2))
         plants.plant(builder, dice, frame, clutter.present(dice, 4), leaf_size(camera, frame, dice, 4.0, 26.0))
+        plants.bare_bush(builder, dice, spots(2, (0.5, 1.5)), clutter.present(dice, 2, 0.0, 1.0, 0.5))
     _solids_on_ground(builder, dice, config, spots, 26, 0.02, 0.1)
     clutter.floating(builder, dice, camera, config, 0.4, 1.6, 0.6 * config.floating, config.floating_count)
     thin_things(builder, dice, camera, config, 0.45, 2.0)

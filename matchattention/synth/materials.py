@@ -47,6 +47,7 @@ COLUMNS = (
     "specular",
     "exponent",
     "mirror",
+    "clear",
     "emission",
     "environment",
     "photo",
@@ -67,6 +68,7 @@ DIRT = tl.constexpr(COLUMNS.index("dirt"))
 SPECULAR = tl.constexpr(COLUMNS.index("specular"))
 EXPONENT = tl.constexpr(COLUMNS.index("exponent"))
 MIRROR = tl.constexpr(COLUMNS.index("mirror"))
+CLEAR = tl.constexpr(COLUMNS.index("clear"))
 EMISSION = tl.constexpr(COLUMNS.index("emission"))
 ENVIRONMENT = tl.constexpr(COLUMNS.index("environment"))
 IMAGE = tl.constexpr(COLUMNS.index("photo"))

@@ -189,7 +189,7 @@ def street(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, i
         )
         cable = builder.frame(torch.zeros((builder.batch, n, 3), device=builder.device))
         builder.bar(
-            cable, start, end, dice.log_uniform(0.008, 0.03, n), p.GLASS, clutter.present(dice, n, 0.0, 1.0, 0.6)
+            cable, start, end, dice.log_uniform(0.008, 0.03, n), p.RUBBER, clutter.present(dice, n, 0.0, 1.0, 0.6)
         )
     clutter.floating(builder, dice, camera, config, 3.0, 25.0, 0.4 * config.floating, config.floating_count)
     thin_things(builder, dice, camera, config, 3.0, 30.0)

@@ -9,7 +9,7 @@ from matchattention.synth.config import SceneConfig
 from matchattention.synth.dice import Dice
 from matchattention.synth.materials import COLUMNS, PATTERNS
 
-FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, BACKDROP, FACADE, PANE, PAINT = range(11)
+FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, RUBBER, BACKDROP, FACADE, PANE, PAINT = range(12)
 PAINTS = 3  # coats of paint, from PAINT on
 GENERIC = PAINT + PAINTS  # first of the free materials
 SIZE = 32
@@ -126,6 +126,8 @@ def _free(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, photos: int
         photo=dice.integer(0, max(photos, 1), n).float(),
         tint=0.35 * dice.unit(n),
     )
+    clear = torch.where(dice.chance(config.clear, n), dice.uniform(0.2, 0.8, n), 0.0)
+    _set(table, slice(GENERIC, n), clear=clear[:, GENERIC:])
     for k, colour in enumerate((first, second, third)):
         table[..., 6 + 3 * k : 9 + 3 * k] = colour
     return table
@@ -154,7 +156,7 @@ def _nature(table: Tensor, dice: Dice, pixels_per_metre: Tensor) -> Tensor:
 
 
 def _metal_and_glass(table: Tensor, dice: Dice, config: SceneConfig) -> None:
-    """Rods and rails; dark glass that is a surface; clear panes that are not."""
+    """Rods and rails; tyres; glass of windows, a surface though one may see through; panes, which are none."""
     metal = colours(dice, brightness=0.2, spread=0.9, vivid=0.3)
     _set(table, METAL, pattern=0.0, detail=0.05, dirt=0.1, emission=0.0)
     _paint(table, METAL, metal, metal * 0.8, metal)
@@ -173,6 +175,11 @@ def _metal_and_glass(table: Tensor, dice: Dice, config: SceneConfig) -> None:
     _paint(table, GLASS, dark, dark * 1.2, dark)
     _paint(table, PANE, torch.exp(-dice.uniform(0.0, 0.3, 3)), dark, dark)
     _set(table, GLASS, mirror=torch.where(dice.chance(0.5 if config.mirrors > 0 else 0.0), dice.uniform(0.1, 0.7), 0.0))
+    seen_through = dice.chance(0.6 if config.clear > 0 else 0.0)
+    _set(table, GLASS, clear=torch.where(seen_through, dice.uniform(0.3, 0.85), 0.0))
+    rubber = colours(dice, brightness=0.03, spread=0.3, vivid=0.1)
+    _set(table, RUBBER, pattern=0.0, mirror=0.0, emission=0.0, specular=0.0, environment=0.1)
+    _paint(table, RUBBER, rubber, rubber * 1.2, rubber)
 
 
 def _coats_of_paint(table: Tensor, dice: Dice, config: SceneConfig) -> None:
@@ -189,16 +196,18 @@ def _coats_of_paint(table: Tensor, dice: Dice, config: SceneConfig) -> None:
             environment=gloss * dice.uniform(0.4, 1.0),
             specular=gloss * dice.log_uniform(0.05, 0.6),
             exponent=dice.uniform(5.0, 9.0),
-            mirror=dice.chance(0.3 if config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.25),
+            mirror=dice.chance(0.5 if config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.25),
             emission=0.0,
-        )
+            )
         _paint(table, slot, coat, coat * 0.95, coat)
 
 
 def _plaster(table: Tensor, dice: Dice, config: SceneConfig) -> None:
     """Floors, walls and ceilings: bright, and bare in many rooms."""
     plaster = colours(dice, 3, brightness=0.45, spread=0.35, vivid=0.35)
-    bare = dice.chance(0.4 if config.patterns else 1.0, 3)
+    dark = dice.chance(0.1, 3)  # black cloth, dark wood: nothing to match but noise
+    plaster = torch.where(dark[..., None], (0.06 * plaster).clamp(min=0.012), plaster)
+    bare = dark | dice.chance(0.4 if config.patterns else 1.0, 3)
     for k, slot in enumerate((FLOOR, WALL, CEILING)):
         table[:, slot, 6:9] = plaster[:, k]
         # Bare walls, the hardest thing there is: nothing to match but the light on them.
@@ -213,7 +222,7 @@ def _plaster(table: Tensor, dice: Dice, config: SceneConfig) -> None:
             table,
             slot,
             emission=0.0,
-            mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
+                mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
         )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from matchattention.synth import palette as p
 from matchattention.synth.builder import Builder, Frame, random_rotation, vector
-from matchattention.synth.cutouts import LEAVES
+from matchattention.synth.cutouts import LEAVES, STAR
 from matchattention.synth.dice import Dice
 from matchattention.synth.palette import any_material
 
@@ -87,3 +87,30 @@ def plant(builder: Builder, dice: Dice, frame: Frame, active: Tensor, leaf: Tens
         )
         builder.bar(frame, top, tip, 0.004, p.FOLIAGE, active)
     crown(builder, dice, frame, top + vector(0.0, -2.2 * size, 0.0), 2.2 * size, leaf, 5, active)
+
+
+def bare_bush(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
+    """A pot with branches that one looks through: bends, twigs, and a rosette of leaves at the end of each."""
+    n = frame.origin.shape[1]
+    pot, high = dice.uniform(0.06, 0.12, n), dice.uniform(0.2, 0.5, n)
+    thick = high * dice.uniform(0.03, 0.07, n)
+    place, shape, clay = vector(0.0, -pot, 0.0), vector(pot, pot, pot), any_material(dice, n)
+    builder.add("frustum", frame, place, shape, builder.overturned, (0.2,), clay, active)
+    fork = vector(0.0, -2.0 * pot - 0.15 * high, 0.0)
+    builder.bar(frame, builder.point(0.0, 0.0, 0.0), fork, thick, p.BARK, active, 0.2)
+
+    def onward(start: Tensor, spread: float) -> Tensor:
+        reach = dice.normal(0.0, spread, n, 2) * high[..., None]
+        return start + vector(reach[..., 0], -high * dice.uniform(0.2, 0.5, n), reach[..., 1])
+
+    for _ in range(4):
+        bend = onward(fork, 0.35)
+        builder.bar(frame, fork, bend, 0.7 * thick, p.BARK, active, 0.3)
+        for _ in range(2):
+            tip = onward(bend, 0.2)
+            builder.bar(frame, bend, tip, 0.4 * thick, p.BARK, active, 0.3)
+            leaves = high * dice.uniform(0.08, 0.2, n)
+            size = torch.stack((leaves, leaves, torch.ones_like(leaves)), -1)
+            for mask in (float(STAR), float(LEAVES)):
+                pattern = (mask, 1.5, 1.5, dice.unit(n))
+                builder.add("card", frame, tip, size, random_rotation(dice, n), pattern, p.FOLIAGE, active)

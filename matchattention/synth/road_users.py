@@ -13,7 +13,7 @@ from matchattention.synth.palette import any_material, any_paint
 
 
 def car(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
-    """Body, cabin of dark glass (slanted, or upright as in vans) under a roof, four wheels, lights, bumpers."""
+    """Body, cabin of glass (slanted, or upright as in vans) with seats under a roof, four wheels, lights, bumpers."""
     n = frame.origin.shape[1]
     paint = torch.where(dice.chance(0.75, n), any_paint(dice, n), any_material(dice, n))
     slanted = dice.chance(0.7, n)
@@ -28,6 +28,10 @@ def car(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
     # A four-sided prism holds the square inside its unit circle: its sides are at cos 45°.
     half = vector(1.414 * 0.9 * wide, 1.414 * length, cabin)
     builder.add("prism", frame, vector(0.0, y, shift), half, builder.upright, (4.0, taper), p.GLASS, active)
+    seats = any_material(dice, n)
+    for row in (-0.25, 0.35):  # seen through the windows where these are clear
+        place, size = vector(0.0, y + 0.2 * cabin, shift + row * length), vector(0.55 * wide, 0.75 * cabin, 0.08)
+        builder.add("box", frame, place, size, material=seats, active=active)
     top = vector(0.92 * wide * (1.0 - taper), 0.03, 1.02 * length * (1.0 - taper))
     builder.add("box", frame, vector(0.0, y - cabin - 0.02, shift), top, material=paint, active=active)
     for end in (-1.0, 1.0):
@@ -47,7 +51,7 @@ def car(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:
             builder.add("box", frame, place, lamp, material=lamps, active=active)
             wheel = vector(side / 0.72 * 0.9 * wide, -0.31, 0.62 * end * long)
             size = builder.point(0.31, 0.31, 0.12)
-            builder.add("frustum", frame, wheel, size, builder.on_wall, (0.0,), p.GLASS, active)
+            builder.add("frustum", frame, wheel, size, builder.on_wall, (0.0,), p.RUBBER, active)
 
 
 def person(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> None:

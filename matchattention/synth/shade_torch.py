@@ -17,7 +17,7 @@ from matchattention.synth.threads import for_each
 
 _shade = as_torch(shading.shade)
 _through_pane = as_torch(shading.through_pane)
-MIRROR = COLUMNS.index("mirror")
+CLEAR, MIRROR = COLUMNS.index("clear"), COLUMNS.index("mirror")
 RUN = 12288  # pixels shaded at once; intermediate results stay in the processor's cache
 
 
@@ -28,7 +28,7 @@ def shade(
 
     Args:
         tables: surfaces, materials, light.
-        solids: the caster's tables; mirrors cast again.
+        solids: the caster's tables; mirrors and clear surfaces cast again.
         cameras: (B, V, 3) px: focal length and principal point.
         offsets: (S, 2) px sample positions.
         depth: (B, V, S, H, W) m from the caster.
@@ -75,19 +75,20 @@ def _one_sample(
     point = (t * dx, t * dy, t)
     direction = (dx / length, dy / length, 1.0 / length)
     colour, normal = _surface(tables, solids, b, v, focal, point, direction, t * length, missed, hit)
-    mirror = torch.where(missed, 0.0, tables.material[b, hit.clamp(min=0).long(), MIRROR])
-    lanes = mirror.nonzero().flatten()
+    clear, mirror = (tables.material[b, hit.clamp(min=0).long(), column] for column in (CLEAR, MIRROR))
+    onward = torch.where(missed, 0.0, torch.maximum(clear, mirror))
+    lanes = onward.nonzero().flatten()
     if len(lanes):
-        colour = colour * (1.0 - mirror)
+        colour = colour * (1.0 - onward)
         p, d, n = ([c[lanes] for c in vector] for vector in (point, direction, normal))
-        fold = -2.0 * (d[0] * n[0] + d[1] * n[1] + d[2] * n[2])
+        fold = torch.where(clear[lanes] > 0.0, 0.0, -2.0 * (d[0] * n[0] + d[1] * n[1] + d[2] * n[2]))
         away = [c + fold * m for c, m in zip(d, n)]
         further, struck = cast_anywhere(solids, b, v, p, away)
         lost = struck < 0
         further = torch.where(lost, 1.0, further)
         there = [c + further * a for c, a in zip(p, away)]
-        reflected, _ = _surface(tables, solids, b, v, focal, there, away, (t * length)[lanes] + further, lost, struck)
-        colour[:, lanes] += mirror[lanes] * reflected
+        seen, _ = _surface(tables, solids, b, v, focal, there, away, (t * length)[lanes] + further, lost, struck)
+        colour[:, lanes] += onward[lanes] * seen
     pane = KINDS.index("pane")
     red, green, blue = colour
     for slot in range(solids.slots[pane], solids.slots[pane] + int(solids.counts[b, pane])):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from matchattention.synth.cast_triton import nearest
 from matchattention.synth.dialect import any_lane, jit, tl
-from matchattention.synth.materials import MIRROR
+from matchattention.synth.materials import CLEAR, MIRROR
 from matchattention.synth.shading import shade as shade_lanes
 from matchattention.synth.shading import through_pane
 from matchattention.synth.tables import RayTables, ShadeTables
@@ -90,7 +90,7 @@ def shade_kernel(
         sum_r = tl.zeros([BLOCK], tl.float32)
         sum_g = tl.zeros([BLOCK], tl.float32)
         sum_b = tl.zeros([BLOCK], tl.float32)
-        # Surface, then what it mirrors: one body for both keeps the kernel small.
+        # Surface, then what it mirrors or lets through: one body for both keeps the kernel small.
         bounce = 0 * view
         while bounce < 2:
             missed = slot < 0
@@ -117,16 +117,17 @@ def shade_kernel(
                 PHOTO_SIZE,
                 LEVELS,
             )
-            mirror = tl.where(missed, 0.0, tl.load(material + slot * columns + MIRROR))
-            mirror = tl.where(bounce > 0, 0.0, mirror)
-            direct = weight * (1.0 - mirror)
+            clear = tl.load(material + slot * columns + CLEAR)
+            onward = tl.maximum(clear, tl.load(material + slot * columns + MIRROR))
+            onward = tl.where(missed | (bounce > 0), 0.0, onward)
+            direct = weight * (1.0 - onward)
             sum_r += direct * r
             sum_g += direct * g
             sum_b += direct * b
-            weight = weight * mirror
+            weight = weight * onward
             bounce += 1
             if any_lane(weight > 0.0):
-                fold = -2.0 * (vx * nx + vy * ny + vz * nz)
+                fold = tl.where(clear > 0.0, 0.0, -2.0 * (vx * nx + vy * ny + vz * nz))
                 vx = vx + fold * nx
                 vy = vy + fold * ny
                 vz = vz + fold * nz

@@ -7,6 +7,7 @@ be packed into files small enough to travel to another machine of the same kind.
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from collections.abc import Iterator
@@ -92,4 +93,13 @@ def load_caches(folder: Path, cache: Path) -> bool:
     cache.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as archive:
         archive.extractall(cache, filter="data")
+    _name_files_where_they_lie(cache / "triton")
     return True
+
+
+def _name_files_where_they_lie(folder: Path) -> None:
+    """Triton lists the files of a kernel with their whole paths and compiles anew when these do not exist."""
+    for listing in folder.rglob("__grp__*.json"):
+        names = json.loads(listing.read_text())["child_paths"]
+        here = {name: str((listing.parent / name).resolve()) for name in names}
+        listing.write_text(json.dumps({"child_paths": here}))

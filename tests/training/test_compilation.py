@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 
@@ -87,10 +88,14 @@ def test_caches_travel(tmp_path, monkeypatch):
     kernel.parent.mkdir()
     kernel.write_bytes(b"binary")
     kernel.with_suffix(".ptx").write_bytes(b"not needed")
+    group = {"child_paths": {"kernel.cubin": str(kernel)}}
+    (kernel.parent / "__grp__kernel.json").write_text(json.dumps(group))
     assert save_caches(first, export, part_bytes=1 << 20, most_bytes=1 << 20)
     use_cache_folder(second)
     assert load_caches(export, second)
     assert (second / "triton" / "ABC" / "kernel.cubin").read_bytes() == b"binary"
     assert not (second / "triton" / "ABC" / "kernel.ptx").exists()
+    group = json.loads((second / "triton" / "ABC" / "__grp__kernel.json").read_text())
+    assert group == {"child_paths": {"kernel.cubin": str(second / "triton" / "ABC" / "kernel.cubin")}}
     assert not load_caches(tmp_path, second)
     assert save_caches(first, export, part_bytes=1 << 20, most_bytes=10) == []
