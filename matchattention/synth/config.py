@@ -109,7 +109,14 @@ PRESETS: dict[str, SceneConfig] = {
 }
 # Less of what is hard, for the first steps of a training.
 PRESETS["gentle"] = replace(
-    PRESETS["mixed"], disparity=(0.025, 0.25), floating=0.25, floating_count=20, mirrors=0.01, clear=0.0, panes=0.0, plain=0.15
+    PRESETS["mixed"],
+    disparity=(0.025, 0.25),
+    floating=0.25,
+    floating_count=20,
+    mirrors=0.01,
+    clear=0.0,
+    panes=0.0,
+    plain=0.15,
 )
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow")
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)
