@@ -198,8 +198,9 @@ def fused_case(shape: tuple[int, int], plans: dict[str, InferencePlan]) -> Outco
     """RT's fused kernels on a pair that matches, against the network itself in fp32; beside it plain PyTorch in fp16.
 
     The mean hangs on few tokens: where a cross position passes an integer, the attention weights move on by one key,
-    and as features they jump. Rounding decides which side such a token falls on, in either of the two. The plan goes
-    into `plans`, to be timed later.
+    and as features they jump. Rounding decides which side such a token falls on, in either of the two. With random
+    weights it would decide everything: matchings are nearly uniform then, and uniform is the initial estimate's
+    threshold. The plan goes into `plans`, to be timed later.
     """
     model, _ = load_or_create("rt")
     left, right, _ = image_pair(*shape, torch.device(DEVICE))

@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from matchattention.bench.kernels import ATTENTION_KERNELS
 from matchattention.data.atomic import replacing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,11 +81,15 @@ def network_section(data: dict[str, Any]) -> str:
         [mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), attention_share(row)]
         for mode, row in modes.items()
     ]
-    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "of the time in MatchAttention"], rows))
-    counted = {word: meaning for row in modes.values() for word, meaning in row.get("attention_kernels", {}).items()}
+    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "of the time in attention kernels"], rows))
+    counted = dict.fromkeys(word for row in modes.values() for word in row.get("attention_us", {}))
     if counted:
-        words = "; ".join(f"`{word}*`: {meaning}" for word, meaning in counted.items())
-        lines += ["", f"Kernels that count as MatchAttention: {words}."]
+        words = "; ".join(f"`{word}*`: {ATTENTION_KERNELS[word]}" for word in counted)
+        lines += ["", f"Attention kernels: {words}."]
+    own = data.get("operator_beside_fused_pass")
+    if own:
+        share = f"{100 * own['share']:.1f} % of the {own['fused_busy_us']:.0f} us that the fused pass is busy"
+        lines += ["", f"The operator by itself, as in the captured pass, takes {own['operator_us']:.0f} us: {share}."]
     rows = [parity_row(row) for row in data.get("parity_with_fp32", [])]
     if rows:
         lines += ["", table(["image width", "mean px from fp32", "left quarter", "right quarter"], rows)]
@@ -95,8 +100,17 @@ def network_section(data: dict[str, Any]) -> str:
         ]
         lines += ["", table(["input", "size", "ms (p90)", "peak GiB"], rows)]
         if "growth_exponent" in data:
-            lines += ["", f"Time grows with pixels to the power {data['growth_exponent']:.3f}."]
+            lines += ["", growth_sentence(data)]
     return "\n".join(lines)
+
+
+def growth_sentence(data: dict[str, Any]) -> str:
+    text = f"Time grows with pixels to the power {data['growth_exponent']:.3f}"
+    if "growth_exponent_over_all_passes" in data:
+        text += f", with the pixels of all passes to the power {data['growth_exponent_over_all_passes']:.3f}"
+    if "memory_growth_exponent" in data:
+        text += f"; memory with pixels to the power {data['memory_growth_exponent']:.3f}"
+    return text + "."
 
 
 def attention_share(row: dict[str, Any]) -> str:

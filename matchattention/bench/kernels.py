@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-# What counts as MatchAttention: the kernels that gather keys and attend. The fused network has no such kernel by
-# itself, so its share is an upper bound.
+# The kernels that gather keys and attend. The fused network has none that does nothing else.
 ATTENTION_KERNELS = {
     "match_attention": "the operator alone",
     "block_attention": "the operator with its output projection, residuals, LayerNorm and the next projection",
@@ -24,8 +23,8 @@ def profile_pass(run: Callable[[], object]) -> dict[str, Any]:
     Returns:
         `kernels`: rows of name, grid, launches, total microseconds, threads, registers and shared bytes, longest first;
         `launches` and `busy_us`: their sums; `span_us`: from the first kernel's begin to the last one's end, so that
-        what it has beyond `busy_us` is the gaps; `attention_share` of `busy_us` and `attention_kernels`: which of
-        ATTENTION_KERNELS were found.
+        what it has beyond `busy_us` is the gaps; `attention_us`: of those of ATTENTION_KERNELS that were found;
+        `attention_share`: their part of `busy_us`.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -64,6 +63,16 @@ def summarize(events: list[dict[str, Any]]) -> dict[str, Any]:
         "launches": len(ran),
         "busy_us": busy,
         "span_us": max(e["ts"] + e["dur"] for e in ran) - min(e["ts"] for e in ran) if ran else 0.0,
+        "attention_us": {word: time for word, time in inside.items() if time > 0},
         "attention_share": sum(inside.values()) / max(busy, 1e-9),
-        "attention_kernels": {word: ATTENTION_KERNELS[word] for word, time in inside.items() if time > 0},
     }
+
+
+def by_name(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`summarize`'s kernels without their grids: launches and total microseconds of each name, longest first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for kernel in kernels:
+        row = rows.setdefault(kernel["name"], {"name": kernel["name"], "launches": 0, "total_us": 0.0})
+        row["launches"] += kernel["launches"]
+        row["total_us"] += kernel["total_us"]
+    return sorted(rows.values(), key=lambda row: -row["total_us"])

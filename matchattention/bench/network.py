@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from matchattention.bench.kernels import profile_pass
+from matchattention.bench.kernels import by_name, profile_pass
 from matchattention.bench.scenes import image_pair
-from matchattention.bench.timing import growth_exponent, measure
+from matchattention.bench.timing import forget_peak, growth_exponent, measure, peak_bytes
 from matchattention.errors import InputError, first_line
-from matchattention.inference.deploy import Mode, compile_for_inference
+from matchattention.inference.deploy import Mode, compile_for_inference, fuses_well
+from matchattention.inference.precision import choose_precision
 from matchattention.models.flops import count_flops
-from matchattention.models.network import MatchNetwork
+from matchattention.models.network import LARGE, MatchNetwork
 from matchattention.ops import depthwise
 
 # Height, width px; multiples of 32.
@@ -52,12 +53,14 @@ def time_mode(
     """Median time of one pair in one mode, and how long the plan took to make; or why it failed."""
     left, right, _ = image_pair(*shape, device)
     try:
+        forget_peak(device)
         begin = time.perf_counter()
         plan = compile_for_inference(model, shape, device, precision, mode)
         plan(left, right)
         ready = time.perf_counter() - begin
-        result = {**measure(lambda: plan(left, right), device, seconds).to_dict(), "ready_s": ready}
-        peak = result["peak_bytes"]
+        peak = peak_bytes(device)
+        timing = measure(lambda: plan(left, right), device, seconds)
+        result = {**timing.to_dict(), "peak_bytes": peak, "ready_s": ready}
         memory = "" if peak is None else f", {peak / 2**30:.2f} GiB"
         say(f"  {precision} {mode:8s} {result['median_ms']:9.3f} ms{memory}, first result after {ready:.1f} s")
         return result
@@ -117,6 +120,20 @@ def parity(
     }
 
 
+def usual_modes(model: MatchNetwork, device: torch.device, precision: str) -> list[Mode]:
+    """Those that suit the device and the network, fastest first."""
+    if device.type != "cuda":
+        return ["eager"]
+    fused: list[Mode] = ["fused"] if fuses_well(model, device, choose_precision(precision, device)) else []
+    return [*fused, "capture", "eager"]
+
+
+def pixels_of_all_passes(height: int, width: int) -> int:
+    """Pixels the network runs on: a large image's, and those of the passes at half resolution that it starts from."""
+    halved = pixels_of_all_passes(-(-height // 2), -(-width // 2)) if max(height, width) > LARGE else 0
+    return height * width + halved
+
+
 def bench_network(
     device: torch.device,
     name: str = "rt",
@@ -132,22 +149,25 @@ def bench_network(
 ) -> dict[str, Any]:
     """Time a network in every mode, its precision, and its growth with the image; failures are recorded.
 
+    Everything is timed before anything is profiled.
+
     Args:
         device: where.
         name: of a registered network.
         shape: (H, W) px.
         precision: "auto", "fp32", "fp16" or "bf16".
-        modes: of `InferencePlan`; by default what suits the device.
+        modes: of `InferencePlan`; by default `usual_modes`.
         seconds: measuring time of each mode.
         large: whether to time 2K, 4K and 8K images too.
         with_parity: whether to compare with fp32.
-        with_kernels: whether to keep the table of kernels of each captured mode, not only MatchAttention's share.
+        with_kernels: whether to keep the table of kernels of each captured mode and of the large images, not only
+            MatchAttention's share.
         say: takes lines of progress.
         keep: takes the results so far after each part.
     """
     model, trained = load_or_create(name)
     half = precision if precision != "auto" else ("fp16" if device.type == "cuda" else "fp32")
-    modes = modes or (["fused", "capture", "eager"] if device.type == "cuda" else ["eager"])
+    modes = modes or usual_modes(model, device, half)
     results: dict[str, Any] = {
         "network": name, "trained_weights": trained, "shape": list(shape), "precision": half,
         "flops": count_flops(model.config, *shape),
@@ -160,16 +180,6 @@ def bench_network(
         keep(results)
     ran = [mode for mode in modes if "median_ms" in results["modes"][mode]]
     fastest: Mode = min(ran, key=lambda mode: results["modes"][mode]["median_ms"], default="eager")
-    if device.type == "cuda":
-        for mode in ran:
-            _add_profile(results["modes"][mode], model, shape, device, half, mode, with_kernels, say)
-            keep(results)
-    if with_parity and half != "fp32":
-        results["parity_with_fp32"] = []
-        for size in PARITY_SIZES:
-            row = _parity_row(model, device, half, size, fastest, say)
-            results["parity_with_fp32"].append(row)
-            keep(results)
     if large:
         results["large"] = {}
         for label, size in LARGE_SIZES.items():
@@ -177,13 +187,57 @@ def bench_network(
             timed = time_mode(model, size, device, half, fastest, seconds / 2, say)
             results["large"][label] = {"shape": list(size), "mode": fastest, **timed}
             keep(results)
-        fine = [row for row in results["large"].values() if "median_ms" in row]
-        if len(fine) > 1:
-            pixels = [float(row["shape"][0] * row["shape"][1]) for row in fine]
-            results["growth_exponent"] = growth_exponent(pixels, [row["median_ms"] for row in fine])
-            say(f"time grows with pixels^{results['growth_exponent']:.3f}")
+        _add_growth(results, say)
+        keep(results)
+    if device.type == "cuda":
+        for mode in ran:
+            row = results["modes"][mode]
+            _add_profile(row, model, shape, device, half, mode, with_kernels and mode != "eager", say)
             keep(results)
+        _add_operator_share(results, say)
+        keep(results)
+    if with_parity and half != "fp32":
+        results["parity_with_fp32"] = []
+        for size in PARITY_SIZES:
+            results["parity_with_fp32"].append(_parity_row(model, device, half, size, fastest, say))
+            keep(results)
+    if device.type == "cuda" and with_kernels:
+        for label, row in results.get("large", {}).items():
+            if "median_ms" in row:
+                say(f"{label}:")
+                _add_profile(row, model, LARGE_SIZES[label], device, half, fastest, True, say)
+                row["kernels"] = by_name(row.get("kernels", []))
+                keep(results)
     return results
+
+
+def _add_growth(results: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Exponents of time and memory over the large images' pixels, and of time over the pixels of all passes."""
+    fine = [row for row in results["large"].values() if "median_ms" in row]
+    if len(fine) < 2:
+        return
+    pixels = [float(row["shape"][0] * row["shape"][1]) for row in fine]
+    passes = [float(pixels_of_all_passes(*row["shape"])) for row in fine]
+    times = [row["median_ms"] for row in fine]
+    results["growth_exponent"] = growth_exponent(pixels, times)
+    results["growth_exponent_over_all_passes"] = growth_exponent(passes, times)
+    say(f"time grows with pixels^{results['growth_exponent']:.3f}, "
+        f"with the pixels of all passes^{results['growth_exponent_over_all_passes']:.3f}")
+    if all(row["peak_bytes"] for row in fine):
+        results["memory_growth_exponent"] = growth_exponent(pixels, [float(row["peak_bytes"]) for row in fine])
+        say(f"memory grows with pixels^{results['memory_growth_exponent']:.3f}")
+
+
+def _add_operator_share(results: dict[str, Any], say: Callable[[str], None]) -> None:
+    """The operator's own kernels, which the captured pass has by themselves, beside the fused pass."""
+    fused, captured = (results["modes"].get(mode, {}) for mode in ("fused", "capture"))
+    if "busy_us" not in fused or "match_attention" not in captured.get("attention_us", {}):
+        return
+    own = captured["attention_us"]["match_attention"]
+    results["operator_beside_fused_pass"] = {
+        "operator_us": own, "fused_busy_us": fused["busy_us"], "share": own / fused["busy_us"],
+    }
+    say(f"  the operator by itself (as captured): {own:.0f} us, {100 * own / fused['busy_us']:.1f} % of the fused pass")
 
 
 def _add_profile(
@@ -202,15 +256,17 @@ def _add_profile(
         row["profile"] = {"failed": first_line(error)}
         say(f"  {mode} could not be profiled: {first_line(error)}")
         return
+    finally:
+        torch.cuda.empty_cache()
     table = found.pop("kernels")
     row |= found
-    if with_kernels and mode != "eager":
+    if with_kernels:
         row["kernels"] = table
         for kernel in table[:15]:
             say(f"    {kernel['total_us']:7.1f} us {kernel['launches']:4d} x {kernel['name'][:60]} {kernel['grid']}")
     say(
-        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy of {found['span_us']:.0f} us, "
-        f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_kernels']) or 'no attention kernel'}"
+        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy, "
+        f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_us']) or 'no attention kernel'}"
     )
 
 

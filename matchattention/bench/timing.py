@@ -55,15 +55,10 @@ def measure(function: Callable[[], Any], device: torch.device, seconds: float = 
     for _ in range(min(3, runs)):
         function()
     _wait(device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        times = _events(function, runs)
-        peak = torch.cuda.max_memory_allocated(device)
-    else:
-        times = _clock(function, runs)
-        peak = None
-    ordered = sorted(times)
-    return Timing(ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], runs, peak)
+    forget_peak(device)
+    ordered = sorted(_events(function, runs) if device.type == "cuda" else _clock(function, runs))
+    last = len(ordered) - 1
+    return Timing(ordered[len(ordered) // 2], ordered[min(last, int(0.9 * len(ordered)))], runs, peak_bytes(device))
 
 
 def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: float = 0.5) -> Timing:
@@ -82,6 +77,20 @@ def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: 
         return measure(function, device, seconds)
     replayed = measure(graph.replay, device, seconds)
     return Timing(replayed.median_ms / repeats, replayed.p90_ms / repeats, replayed.runs, once.peak_bytes, True)
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin anew to look for the most memory that is held."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most memory that was held since `forget_peak`; None on a CPU.
+
+    What a CUDA graph works in counts while it is captured: a replay allocates nothing.
+    """
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def _wait(device: torch.device) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from matchattention.bench.scenes import image_pair
-from matchattention.bench.timing import measure
+from matchattention.bench.timing import forget_peak, measure, peak_bytes
 from matchattention.errors import first_line
 from matchattention.models.registry import create_model
 from matchattention.training.batch import Batch
@@ -29,6 +29,16 @@ def example_batch(pairs: int, height: int, width: int, device: torch.device) -> 
     return Batch(left, right, field, -field, known, known.clone())
 
 
+def wanted_steps(modes: list[Mode], gpu: bool) -> list[tuple[str, Mode, str]]:
+    """Label, mode and backend of each step to measure."""
+    wanted: list[tuple[str, Mode, str]] = []
+    for mode in modes:
+        wanted.append((mode, mode, "auto"))
+        if gpu and mode in ("eager", "capture"):
+            wanted.append((f"{mode}, plain operator", mode, "reference"))
+    return wanted
+
+
 def bench_training(
     device: torch.device,
     name: str = "rt",
@@ -39,19 +49,27 @@ def bench_training(
     say: Callable[[str], None] = print,
     keep: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
-    """Samples a second and memory of a step in each mode; the plain operator beside the fused one on a GPU.
+    """Samples a second and memory of a step in each mode; on a GPU with the plain PyTorch operator too.
 
-    `keep` takes the results so far after each mode.
+    None of the usual modes is compiled by inductor, which takes minutes; "graph" is for those who have its caches, and
+    is measured with our operator alone.
+
+    Args:
+        device: where.
+        name: of a registered network.
+        shape: (H, W) px of the crops.
+        pairs: of a batch.
+        modes: of `TrainingStep`.
+        seconds: measuring time of each mode.
+        say: takes lines of progress.
+        keep: takes the results so far after each mode.
     """
     gpu = device.type == "cuda"
     batch = example_batch(pairs, *shape, device)
     results: dict[str, Any] = {"network": name, "crop": list(shape), "batch": pairs, "modes": {}}
-    modes = modes or (["eager", "capture"] if gpu else ["eager"])
-    wanted: list[tuple[str, Mode, str]] = [(mode, mode, "auto") for mode in modes]
-    if gpu:
-        wanted.append(("eager, plain operator", "eager", "reference"))
-    for label, mode, backend in wanted:
+    for label, mode, backend in wanted_steps(modes or (["capture", "eager"] if gpu else ["eager"]), gpu):
         try:
+            forget_peak(device)
             torch.manual_seed(0)
             model = create_model(name).to(device).train().use_backend(backend)
             step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=gpu)
@@ -62,9 +80,12 @@ def bench_training(
                 if step.finished is not None:
                     torch.cuda.current_stream().wait_event(step.finished)
 
+            prepared = peak_bytes(device)
             timing = measure(run, device, seconds)
+            peak = None if timing.peak_bytes is None else max(prepared or 0, timing.peak_bytes)
             results["modes"][label] = {
-                **timing.to_dict(), "mode_reached": reached, "pairs_per_second": pairs / timing.median_ms * 1e3
+                **timing.to_dict(), "peak_bytes": peak, "mode_reached": reached,
+                "pairs_per_second": pairs / timing.median_ms * 1e3,
             }
             say(f"{label:24s} {timing.median_ms:9.2f} ms, {pairs / timing.median_ms * 1e3:7.1f} pairs/s ({reached})")
             del step, model, run

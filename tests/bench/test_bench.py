@@ -8,8 +8,9 @@ import torch
 from matchattention.bench import network as network_bench
 from matchattention.bench import operator as operator_bench
 from matchattention.bench import report, timing
-from matchattention.bench.kernels import summarize
+from matchattention.bench.kernels import by_name, summarize
 from matchattention.bench.scenes import image_pair, relative_positions, smooth_field
+from matchattention.bench.training import wanted_steps
 from matchattention.cli.main import main
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
@@ -119,8 +120,8 @@ def test_every_part_is_kept_as_soon_as_it_is_known(monkeypatch):
         CPU, shape=(32, 64), precision="bf16", modes=["eager", "capture"], seconds=0.0, say=lambda text: None,
         keep=lambda results: kept.append(json.loads(json.dumps(results))),
     )
-    assert [len(results["modes"]) for results in kept] == [1, 2, 2, 2, 2]
-    assert [len(results.get("parity_with_fp32", [])) for results in kept] == [0, 0, 1, 2, 2]
+    assert [len(results["modes"]) for results in kept] == [1, 2, 2, 2, 2, 2]
+    assert [len(results.get("parity_with_fp32", [])) for results in kept] == [0, 0, 0, 0, 1, 2]
     assert "needs a GPU" in kept[-1]["modes"]["capture"]["failed"]
     assert kept[-1]["large"]["2K"]["mode"] == "eager"
 
@@ -154,7 +155,33 @@ def test_kernels_of_a_trace_are_grouped_by_name_and_grid():
     ]
     assert (found["launches"], found["busy_us"], found["span_us"]) == (4, 20.0, 29.0)
     assert found["attention_share"] == pytest.approx(0.45)
-    assert list(found["attention_kernels"]) == ["block_attention"]
+    assert found["attention_us"] == {"block_attention": 9.0}
+    assert [(row["name"], row["launches"], row["total_us"]) for row in by_name(found["kernels"])] == [
+        ("contract_kernel", 3, 11.0), ("block_attention_kernel", 1, 9.0),
+    ]
+
+
+def test_the_operators_own_time_is_set_beside_the_fused_pass():
+    fused, captured = {"busy_us": 1500.0}, {"busy_us": 9000.0, "attention_us": {"match_attention": 120.0}}
+    results = {"modes": {"fused": fused, "capture": captured}}
+    network_bench._add_operator_share(results, lambda text: None)
+    assert results["operator_beside_fused_pass"]["share"] == pytest.approx(0.08)
+    network_bench._add_operator_share({"modes": {"capture": captured}}, lambda text: None)  # nothing to compare
+
+
+def test_growth_counts_the_passes_at_half_resolution():
+    assert network_bench.pixels_of_all_passes(1088, 2048) == 1088 * 2048
+    assert network_bench.pixels_of_all_passes(4320, 7680) == 4320 * 7680 + 2160 * 3840 + 1080 * 1920
+    sizes = {"2K": (1088, 2048), "8K": (4320, 7680)}
+    large = {
+        label: {"shape": size, "median_ms": 2e-6 * network_bench.pixels_of_all_passes(*size), "peak_bytes": None}
+        for label, size in sizes.items()
+    }
+    results = {"large": large}
+    network_bench._add_growth(results, lambda text: None)
+    assert results["growth_exponent_over_all_passes"] == pytest.approx(1)
+    assert results["growth_exponent"] > 1.05
+    assert "memory_growth_exponent" not in results
 
 
 def test_results_carry_their_circumstances(tmp_path):
@@ -172,6 +199,12 @@ def test_training_bench_from_the_command_line(tmp_path, monkeypatch):
     assert main([*words, "--output", str(tmp_path)]) == 0
     stored = json.loads((tmp_path / "training-rt-cpu.json").read_text())
     assert stored["modes"]["eager"]["pairs_per_second"] > 0
+
+
+def test_the_plain_operator_is_measured_where_nothing_is_compiled():
+    assert wanted_steps(["eager"], gpu=False) == [("eager", "eager", "auto")]
+    labels = [label for label, _, _ in wanted_steps(["capture", "graph"], gpu=True)]
+    assert labels == ["capture", "capture, plain operator", "graph"]
 
 
 def test_bad_size_is_one_sentence(capsys):

@@ -15,11 +15,11 @@ def test_a_run_that_was_stopped_before_its_first_result():
 
 
 def test_a_run_that_was_stopped_on_its_way():
-    modes = {"fused": {**TIME, "attention_share": 0.25, "attention_kernels": {"block_attention": "all"}}}
+    modes = {"fused": {**TIME, "attention_share": 0.25, "attention_us": {"block_attention": 9.0}}}
     text = PAGE["network_section"]({**HEAD, "modes": {**modes, "capture": {"failed": "RuntimeError: no"}}})
     assert "| fused | 1.500 (1.600) | 1.00 |  | 25.0 % |" in text
     assert "| capture | RuntimeError: no | – |  |  |" in text
-    assert "`block_attention*`: all" in text
+    assert "`block_attention*`: the operator with" in text
     rows = [{"width": 1024, "failed": "RuntimeError: no"}]
     assert "| 1024 | RuntimeError: no |" in PAGE["network_section"]({**HEAD, "parity_with_fp32": rows})
 
@@ -27,7 +27,12 @@ def test_a_run_that_was_stopped_on_its_way():
 def test_a_whole_run():
     parity = {"width": 1024, "mean_px": 0.01, "mean_px_first_quarter": 0.02, "mean_px_last_quarter": 0.03}
     large = {"2K": {"shape": [1088, 2048], **TIME}}
-    text = PAGE["network_section"]({**HEAD, "parity_with_fp32": [parity], "large": large, "growth_exponent": 1.0})
+    growth = {"growth_exponent": 1.0, "growth_exponent_over_all_passes": 0.9, "memory_growth_exponent": 0.8}
+    own = {"operator_us": 120.4, "fused_busy_us": 1500.0, "share": 0.0803}
+    text = PAGE["network_section"](
+        {**HEAD, "parity_with_fp32": [parity], "large": large, **growth, "operator_beside_fused_pass": own}
+    )
     assert "| 1024 | 0.0100 | 0.0200 | 0.0300 |" in text
     assert "| 2K | 2048x1088 | 1.500 (1.600) | 1.00 |" in text
-    assert "power 1.000" in text
+    assert "power 1.000, with the pixels of all passes to the power 0.900; memory with pixels to the power 0.8" in text
+    assert "takes 120 us: 8.0 % of the 1500 us" in text
