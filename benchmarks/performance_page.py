@@ -58,7 +58,7 @@ def operator_section(data: dict[str, Any]) -> str:
             [
                 case["name"], case["positions"], milliseconds(forward), f"{forward['over_floor']:.2f}",
                 f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
-                milliseconds(both) if both else "", f"{both['over_floor']:.2f}" if both else "",
+                milliseconds(both) if both else "", f"{both['over_floor']:.2f}" if both and "over_floor" in both else "",
             ]
         )
     head = [

@@ -102,9 +102,11 @@ def run_case(case: Case, device: torch.device, bandwidth: float, backward: bool,
         extra = timing.peak_bytes - resting - held
         result["forward"]["peak_over_inputs_and_outputs"] = (moved + extra) / moved
     if backward:
-        result["forward_backward"] = _beside_floor(
-            _time_backward(case, tensors, device, seconds).to_dict(), moved + _backward_bytes(tensors, held), bandwidth
-        )
+        try:
+            both = _time_backward(case, tensors, device, seconds).to_dict()
+            result["forward_backward"] = _beside_floor(both, moved + _backward_bytes(tensors, held), bandwidth)
+        except torch.OutOfMemoryError as error:  # it needs about three times as much as the forward pass
+            result["forward_backward"] = {"failed": first_line(error)}
     return result
 
 
@@ -150,6 +152,12 @@ def _beside_floor(timing: dict[str, Any], moved: int, bandwidth: float) -> dict[
     return {**timing, "bytes": moved, "floor_ms": floor, "over_floor": timing["median_ms"] / floor}
 
 
+def _said(timing: dict[str, Any]) -> str:
+    if "failed" in timing:
+        return f"failed: {timing['failed']}"
+    return f"{timing['median_ms']:8.3f} ms, {timing['over_floor']:5.2f} x floor"
+
+
 def bench_operator(
     device: torch.device,
     seconds: float = 0.3,
@@ -166,7 +174,7 @@ def bench_operator(
     results: dict[str, Any] = {"copy_bandwidth_bytes_per_s": bandwidth, "cases": []}
     sides = [side for side in SWEEP if side <= most_side]
     dtype = torch.float16 if device.type == "cuda" else torch.float32
-    cases = [(table_s3(side), side in (512, 1024)) for side in sides]
+    cases = [(table_s3(side), side in (512, 1024, 2048)) for side in sides]
     cases += [(table_s3(side, "random"), False) for side in sides if side in (512, 1024)]
     if most_side >= 256:
         cases += [(case, True) for case in rt_cases(dtype)]
@@ -181,10 +189,7 @@ def bench_operator(
             continue
         results["cases"].append(result)
         keep(results)
-        text = f"{result['forward']['median_ms']:8.3f} ms, {result['forward']['over_floor']:5.2f} x floor"
-        if backward:
-            both = result["forward_backward"]
-            text += f"; with backward {both['median_ms']:8.3f} ms, {both['over_floor']:5.2f} x floor"
+        text = _said(result["forward"]) + (f"; with backward {_said(result['forward_backward'])}" if backward else "")
         say(f"{label:24s} {text}")
     if device.type == "cuda":
         results["backward_ways"] = []

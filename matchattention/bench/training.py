@@ -65,6 +65,9 @@ def bench_training(
         keep: takes the results so far after each mode.
     """
     gpu = device.type == "cuda"
+    if gpu:  # as a training sets them
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
     batch = example_batch(pairs, *shape, device)
     results: dict[str, Any] = {"network": name, "crop": list(shape), "batch": pairs, "modes": {}}
     for label, mode, backend in wanted_steps(modes or (["capture", "eager"] if gpu else ["eager"]), gpu):
