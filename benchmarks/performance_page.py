@@ -42,6 +42,10 @@ def milliseconds(row: dict[str, Any]) -> str:
     return f"{row['median_ms']:.{digits}f} ({row['p90_ms']:.{digits}f})"
 
 
+def over_floor(row: dict[str, Any]) -> str:
+    return f"{row['over_floor']:.2f}" if "over_floor" in row else ""
+
+
 def gibibytes(row: dict[str, Any]) -> str:
     peak = row.get("peak_bytes")
     return "–" if peak is None else f"{peak / 2**30:.2f}"
@@ -56,9 +60,9 @@ def operator_section(data: dict[str, Any]) -> str:
         forward, both = case["forward"], case.get("forward_backward")
         rows.append(
             [
-                case["name"], case["positions"], milliseconds(forward), f"{forward['over_floor']:.2f}",
+                case["name"], case["positions"], milliseconds(forward), over_floor(forward),
                 f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
-                milliseconds(both) if both else "", f"{both['over_floor']:.2f}" if both and "over_floor" in both else "",
+                milliseconds(both) if both else "", over_floor(both or {}),
             ]
         )
     head = [
