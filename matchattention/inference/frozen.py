@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchattention.layers.tokens import Projection
+from matchattention.layers.tokens import LayerNorm, Projection
 from matchattention.models.network import MatchNetwork
+from matchattention.ops import depthwise
 
 
 class InDtype(nn.Module):
@@ -40,6 +41,18 @@ class PaddedProjection(nn.Module):
         return F.linear(F.pad(tokens, (0, self.more_in)), self.weight, self.bias)[..., : self.out_features]
 
 
+class FrozenNorm(LayerNorm):
+    """A `LayerNorm` of half-precision rows in one kernel; PyTorch needs three, and is slow for odd widths."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        plain = tokens.dtype == torch.float32 or not depthwise._has_kernel(tokens)
+        if plain or torch.compiler.is_compiling():
+            return super().forward(tokens)
+        from matchattention.ops.triton_norm import layer_norm
+
+        return layer_norm(tokens, self.weight, self.eps)
+
+
 def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> MatchNetwork:
     """A copy of `model` for inference alone.
 
@@ -57,7 +70,7 @@ def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Mat
     for name, value in precise.items():
         network.get_parameter(name).data = value
     if device.type == "cuda":
-        _replace_projections(network)
+        _replace_layers(network)
     network.encoder = InDtype(network.encoder, dtype)  # type: ignore[assignment]
     return network
 
@@ -71,9 +84,13 @@ def _channels_inner(weight: Tensor) -> Tensor:
     return weight.data.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
 
 
-def _replace_projections(module: nn.Module) -> None:
+def _replace_layers(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, Projection):
             setattr(module, name, PaddedProjection(child))
+        elif isinstance(child, LayerNorm):
+            norm = FrozenNorm(child.weight.shape[0], child.eps)
+            norm.weight = child.weight
+            setattr(module, name, norm)
         else:
-            _replace_projections(child)
+            _replace_layers(child)

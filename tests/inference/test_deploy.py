@@ -5,10 +5,11 @@ import torch
 
 from matchattention import InputError
 from matchattention.inference.deploy import InferencePlan, compile_for_inference
-from matchattention.inference.frozen import PaddedProjection, freeze
-from matchattention.layers.tokens import Projection
+from matchattention.inference.frozen import FrozenNorm, PaddedProjection, freeze
+from matchattention.layers.tokens import LayerNorm, Projection
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
+from matchattention.ops import depthwise
 
 SMALL = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
@@ -63,6 +64,21 @@ def test_padded_projection_is_the_projection():
     projection = Projection(10, 13, bias=True)
     tokens = torch.randn(2, 3, 10)
     torch.testing.assert_close(PaddedProjection(projection)(tokens), projection(tokens))
+
+
+@torch.no_grad()
+def test_frozen_norm_is_the_norm(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(depthwise, "_has_kernel", lambda tokens: True)
+    for width, rows in ((34, (2, 5, 7)), (16, (3,)), (1538, (3, 1)), (8, (0,))):
+        norm = LayerNorm(width).to(torch.float16)
+        norm.weight += 0.1 * torch.randn_like(norm.weight)
+        frozen = FrozenNorm(width, norm.eps)
+        frozen.weight = norm.weight
+        tokens = (3 * torch.randn(*rows, width) + 1).to(torch.float16)
+        found = frozen(tokens)
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found, norm(tokens), rtol=1e-3, atol=1e-3)
 
 
 def test_wrong_size_is_refused(network, images):
