@@ -41,6 +41,7 @@ SPAWN = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
 SCALES = {256: (16, 32), 128: (32, 64), 64: (64, 128), 32: (128, 256)}  # channels: (height, width) of 1024x512
 WORTH = 0.97  # a tile replaces the rule's where it takes less than this part of its time
 COMPILING = 0.5  # of the time at most
+NO_TIME = "no time left"
 CLOSE = 0.02  # results may differ by this part of the largest: fp16 after sums in another order
 
 
@@ -141,7 +142,7 @@ def try_tiles(job: Job, tiles: list[Tile], until: float) -> list[dict[str, Any]]
         expected = [part.float() for part in launch()]
         for tile in tiles:
             if time.time() > until:
-                rows.append({"tile": tile, "failed": "no time left"})
+                rows.append({"tile": tile, "failed": NO_TIME})
                 continue
             fused_rows.TUNED[job.kernel, job.channels] = tile
             try:
@@ -186,6 +187,8 @@ class Timer:
         tiles = candidates(job)
         while len(rows) < len(tiles):
             left = tiles[len(rows) :]
+            if time.time() > until:
+                return [*rows, *({"tile": tile, "failed": NO_TIME} for tile in left)]
             try:
                 rows += self.pool.submit(try_tiles, job, left, until).result()
             except Exception as error:
@@ -219,8 +222,11 @@ def show(job: Job, rows: list[dict[str, Any]]) -> None:
         best = ", ".join(f"{tuple(row['tile'])} {row['us']:.2f}" for row in timed[:3])
         print(f"{job!s:36s} rule {tuple(rows[0]['tile'])} {rows[0]['us']:6.2f} us; best {best}", flush=True)
     for row in rows:
-        if "failed" in row:
+        if row.get("failed", NO_TIME) != NO_TIME:
             print(f"{job!s:36s} {tuple(row['tile'])} failed: {row['failed'][:160]}", flush=True)
+    missing = sum(row.get("failed") == NO_TIME for row in rows)
+    if missing:
+        print(f"{job!s:36s} {missing} of {len(rows)} tiles left out: no time", flush=True)
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ from matchattention.ops.triton_upsampling import convex_kernel, join_kernel
 
 # A tile's rows of features live in registers: wider networks are better off with separate matrix products.
 MOST_CHANNELS = 256
+# Of a matrix product inside a kernel.
+LEAST_COLUMNS = 16
 
 
 def why_not_fused(config: NetworkConfig) -> str | None:
@@ -78,21 +80,27 @@ class FusedConvex(nn.Module):
         self.head = PackedConvolution(upsampling.head, dtype, relu=True)
         self.weight = nn.Buffer(upsampling.weights.weight.detach().flatten(1).to(dtype).contiguous())
         assert upsampling.weights.bias is not None
-        self.bias = nn.Buffer(upsampling.weights.bias.detach().to(dtype).clone())
         self.factor, self.heads = upsampling.factor, heads
+        self.one_kernel = self.factor**2 >= LEAST_COLUMNS
+        kept = torch.float32 if self.one_kernel else dtype
+        self.bias = nn.Buffer(upsampling.weights.bias.detach().to(kept).clone())
         self.zero_border = upsampling.border != "replicate"
 
     def forward(self, features: Tensor, position: Tensor, packed: bool) -> Tensor:
         """Positions of the finer map: packed (…, EP), or the cross position alone (…, 2)."""
         images, height, width, row = position.shape
-        logits = F.linear(self.head(features), self.weight, self.bias)
+        hidden = self.head(features)
+        channels = hidden.shape[-1] if self.one_kernel else 0
+        logits = hidden if self.one_kernel else F.linear(hidden, self.weight, self.bias)
         outputs = row if packed else 2
         out = position.new_empty((images, height * self.factor, width * self.factor, outputs))
-        tokens, tile = images * height * width, 16
+        tokens = images * height * width
+        tile, warps = (64, 4) if self.one_kernel else (16, 2)
         launch(
             convex_kernel, (-(-tokens // tile),),
-            logits, position, out, height, width, tokens, FACTOR=self.factor, HEADS=self.heads, EP=row, OUT=outputs,
-            ZERO_BORDER=self.zero_border, T=tile, num_warps=2,
+            logits, self.weight, self.bias, position, out, height, width, tokens,
+            D=channels, DB=padded(channels), FACTOR=self.factor, HEADS=self.heads, EP=row, OUT=outputs,
+            ZERO_BORDER=self.zero_border, T=tile, num_warps=warps,
         )
         return out
 

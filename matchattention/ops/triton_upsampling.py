@@ -9,14 +9,15 @@ from matchattention.ops.triton_rows import load_matrix, tile_of_tokens
 
 @triton.jit(do_not_specialize=["height", "width", "tokens"])
 def convex_kernel(
-    logits_pointer, position_pointer, out_pointer, height, width, tokens,
-    FACTOR: tl.constexpr, HEADS: tl.constexpr, EP: tl.constexpr, OUT: tl.constexpr, ZERO_BORDER: tl.constexpr,
-    T: tl.constexpr,
+    logits_pointer, matrix_pointer, bias_pointer, position_pointer, out_pointer, height, width, tokens,
+    D: tl.constexpr, DB: tl.constexpr, FACTOR: tl.constexpr, HEADS: tl.constexpr, EP: tl.constexpr, OUT: tl.constexpr,
+    ZERO_BORDER: tl.constexpr, T: tl.constexpr,
 ):
     """Softmax over the nine neighbours and their convex combination, values times FACTOR.
 
-    Reads packed positions. With OUT = EP it writes packed positions of the finer map, in which every head takes the
-    heads' mean; with OUT = 2 the cross position alone.
+    With D > 0 the logits are still to be computed, from D hidden channels. Reads packed positions. With OUT = EP it
+    writes packed positions of the finer map, in which every head takes the heads' mean; with OUT = 2 the cross position
+    alone.
     """
     SUBS: tl.constexpr = FACTOR * FACTOR
     token, valid = tile_of_tokens(tokens, T)
@@ -24,10 +25,17 @@ def convex_kernel(
     y = ((token // width) % height).to(tl.int32)
     first = token - token % (height * width)
     sub = tl.arange(0, SUBS)[None, :]
+    if D > 0:
+        channel = tl.arange(0, DB)
+        hidden = tl.load(logits_pointer + token[:, None] * D + channel[None, :], mask=channel[None, :] < D, other=0.0)
     logits = ()
     highest = tl.full((T, SUBS), float("-inf"), tl.float32)
     for k in tl.static_range(9):
-        value = tl.load(logits_pointer + token[:, None] * (9 * SUBS) + k * SUBS + sub).to(tl.float32)
+        if D > 0:
+            matrix = load_matrix(matrix_pointer + k * SUBS * D, channel, tl.arange(0, SUBS), D, SUBS)
+            value = tl.dot(hidden, matrix, input_precision="ieee") + tl.load(bias_pointer + k * SUBS + sub)
+        else:
+            value = tl.load(logits_pointer + token[:, None] * (9 * SUBS) + k * SUBS + sub).to(tl.float32)
         highest = tl.maximum(highest, value)
         logits = logits + (value,)
     total = tl.zeros((T, SUBS), tl.float32)
