@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,6 +34,7 @@ from matchattention.inference.deploy import InferencePlan, compile_for_inference
 from matchattention.ops.depthwise import convglu_mix, convglu_mix_plain, depthwise3x3, depthwise3x3_plain
 from matchattention.ops.reference import match_attention_reference
 from matchattention.ops.triton_backend import match_attention_triton
+from matchattention.ops.triton_norm import layer_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FUSED_FLOOR = 2e-3  # px: what the fused network may be off beside twice the plain one's error
@@ -194,6 +196,18 @@ def graph_case() -> Outcome:
     return outcome("CUDA graph, forward and backward", good, "")
 
 
+def norm_case() -> Outcome:
+    """The captured networks' LayerNorm against PyTorch's, in fp16: both round the same fp32 once."""
+    torch.manual_seed(0)
+    worst = 0.0
+    for width in (42, 386, 1538):  # RT's and XL's widest rows with positions
+        weight = torch.rand(width, device=DEVICE).add(0.5).half()
+        tokens = torch.randn(2, 33, 70, width, device=DEVICE).mul(3).add(1).half()
+        exact = F.layer_norm(tokens.double(), (width,), weight.double())
+        worst = max(worst, (layer_norm(tokens, weight, 1e-5) - exact).abs().max().item() / exact.abs().max().item())
+    return outcome("LayerNorm fp16", worst < torch.finfo(torch.float16).eps, f"{worst:.1e} of the largest")
+
+
 def fused_case(shape: tuple[int, int], plans: dict[str, InferencePlan]) -> Outcome:
     """RT's fused kernels on a pair that matches, against the network itself in fp32; beside it plain PyTorch in fp16.
 
@@ -287,6 +301,7 @@ def main() -> int:
         "RT fused": lambda: fused_case((512, 1024), plans),
         "RT fused, odd size": lambda: fused_case((375, 1242), plans),
         "CUDA graph": graph_case,
+        "LayerNorm": norm_case,
     }
     spawning = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     with ProcessPoolExecutor(workers, spawning, settle, (arguments.nice,)) as pool:
