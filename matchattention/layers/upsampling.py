@@ -19,8 +19,12 @@ class FeatureUpsampling(nn.Module):
         self.smooth = nn.Conv2d(fine, fine, 3, padding=1)
 
     def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
-        joined = F.relu(self._join(torch.cat((encoded, self._up(coarse)), -1)))
-        return as_tokens(self.smooth(as_image(joined)))
+        mixed = F.relu(self._join(self.joined(coarse, encoded)))
+        return as_tokens(self.smooth(as_image(mixed)))
+
+    def joined(self, coarse: Tensor, encoded: Tensor) -> Tensor:
+        """The encoder's tokens and the coarse ones brought to their scale, side by side."""
+        return torch.cat((encoded, self._up(coarse)), -1)
 
     def _up(self, tokens: Tensor) -> Tensor:
         """The transposed convolution as one matrix product: its 2x2 patches do not overlap."""

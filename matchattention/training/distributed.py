@@ -7,7 +7,7 @@ hooks, because the captured backward pass runs no hooks. Every rank holds the sa
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,10 +28,10 @@ class Replicas:
         """Whether this process logs, validates and saves."""
         return self.rank == 0
 
-    def share_weights(self, model: nn.Module) -> None:
-        """Give every rank the first one's parameters and buffers."""
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Give every rank the first one's values."""
         if self.count > 1:
-            for tensor in (*model.parameters(), *model.buffers()):
+            for tensor in tensors:
                 dist.broadcast(tensor.detach(), src=0)
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from matchattention.training.log import TrainingLog, duration, progress_line
 from matchattention.training.optimizer import Updater
 from matchattention.training.parts import write_parts
 from matchattention.training.presets import Preset, Stage
+from matchattention.training.revival import revive
 from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
@@ -125,12 +126,16 @@ class Trainer:
         self.log = TrainingLog(options.folder, self.replicas.is_first)
         self.clock = RunClock(options.minutes, options.steps, self._reserve())
         self.validator = self._make_validator(held_out)
-        self.replicas.share_weights(model)
+        typical_pass = self._typical_pass(source)
+        if preset.start is not None and options.resume is None:
+            self._wake_silent_units(typical_pass)
+        self.replicas.share((*model.parameters(), *model.buffers()))
         self.updater = Updater(model, preset.optimizer)
         self.counters = Counters()
         if options.resume is not None:
             self.counters = resume(options.resume, model, self.updater)
             self.log.say(f"continuing {options.resume} at step {self.counters.steps}")
+        self._measure_means(typical_pass)
         on_gpu = self.device.type == "cuda"
         masked = config is None or config.occlusion_loss
         self.step = TrainingStep(
@@ -167,6 +172,31 @@ class Trainer:
         mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
         first = self.preset.stages[0]
         return Validator(self.model, rendered, real, mixed_precision, (first.height, first.width))
+
+    def _typical_pass(self, source: Source) -> Callable[[], object]:
+        """What runs the network on the first pairs there are, to see what its layers get."""
+        first = self.preset.stages[0]
+        batch = source.batch(0, first.batch, first.height, first.width)
+        mixed = self.preset.mixed_precision and self.device.type == "cuda"
+
+        def run() -> None:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+                self.model(batch.image0, batch.image1)
+
+        return run
+
+    def _wake_silent_units(self, run: Callable[[], object]) -> None:
+        """What an earlier training has silenced can learn again."""
+        for name, (count, units) in revive(self.model, run, self.preset.seed).items():
+            if count:
+                self.log.say(f"{name}: {count} of {units} units were silent and have new weights")
+
+    def _measure_means(self, run: Callable[[], object]) -> None:
+        """Centre the updates between scales, unless the state that is continued has done so."""
+        centring = self.updater.centring
+        if centring is not None and not any(mean.any() for mean in centring.means.values()):
+            centring.measure(self.model, run)
+            self.replicas.share(centring.means.values())
 
     def run(self) -> Counters:
         """Train until the limit or a signal, then validate, save and export; returns how far it came."""

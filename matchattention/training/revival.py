@@ -1,0 +1,69 @@
+"""New weights for ReLUs that never fire, without changing what the network computes.
+
+Features between scales are not normed and grow while a network trains; a spike or a high learning rate can push all
+inputs of a ReLU below zero, where no gradient brings them back. A unit that no token of a batch wakes gets new weights
+in, centred and scaled by the batch, and zero weights out: it starts as silent as it was, but it can learn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
+from matchattention.training.between_scales import Passage, inputs_by_layer, watched
+
+
+@torch.no_grad()
+def revive(model: nn.Module, run: Callable[[], object], seed: int = 0) -> dict[str, tuple[int, int]]:
+    """Wake the silent units between the scales of a network.
+
+    Args:
+        model: Changed in place.
+        run: Calls the model once on typical pairs.
+        seed: Of the new weights.
+
+    Returns:
+        By module: how many units were woken, of how many.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return {passage.name: _revive_one(passage, generator) for passage in watched(model, run)}
+
+
+def _revive_one(passage: Passage, generator: torch.Generator) -> tuple[int, int]:
+    module, inputs = passage.module, inputs_by_layer(passage)
+    if isinstance(module, ConvexUpsampling):
+        silent = inputs["weights"].amax((0, 2, 3)) <= 0
+        return _wake(module.head, module.weights, inputs["head"], silent, generator)
+    silent = inputs["smooth"].amax((0, 2, 3)) <= 0
+    if silent.all():
+        _standardise(module, inputs["join"])
+        inputs = inputs_by_layer(passage)
+    return _wake(module.join, module.smooth, inputs["join"], silent, generator)
+
+
+def _standardise(module: FeatureUpsampling, joined: Tensor) -> None:
+    """Centre and scale what the transposed convolution gives, to the encoder's deviation; for when nothing uses it."""
+    encoded, brought = joined.transpose(0, 1).flatten(1).chunk(2)
+    factor = encoded.std(1).median() / brought.std(1).clamp(min=1e-6)
+    assert module.up.bias is not None
+    module.up.weight.mul_(factor[:, None, None])
+    module.up.bias.copy_((module.up.bias - brought.mean(1)) * factor)
+
+
+def _wake(
+    before: nn.Conv2d, after: nn.Conv2d, inputs: Tensor, silent: Tensor, generator: torch.Generator
+) -> tuple[int, int]:
+    """Give new weights to the `silent` units between two convolutions, the first of which takes (B, C, H, W)."""
+    count = int(silent.sum())
+    if count:
+        assert before.bias is not None
+        mean, deviation = inputs.mean((0, 2, 3)), inputs.std((0, 2, 3)).clamp(min=1e-6)
+        fresh = torch.randn(count, *before.weight.shape[1:], generator=generator).to(inputs.device)
+        fresh = fresh / before.weight[0].numel() ** 0.5 * (deviation.median() / deviation)[:, None, None]
+        before.weight[silent] = fresh
+        before.bias[silent] = -fresh.sum((2, 3)) @ mean
+        after.weight[:, silent] = 0.0
+    return count, before.out_channels
