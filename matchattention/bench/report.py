@@ -42,13 +42,18 @@ def circumstances(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The checkout's commit, with "+" when files have changed since; None outside a checkout."""
+    """The checkout's commit, with "+" when files have changed since; None outside a checkout.
+
+    MATCHATTENTION_COMMIT overrules it, for copies of a working tree whose history did not come along.
+    """
+    if given := os.environ.get("MATCHATTENTION_COMMIT"):
+        return given
     folder = Path(__file__).resolve().parent
     try:
         name = _git(folder, "rev-parse", "--short=12", "HEAD")
         return name + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("MATCHATTENTION_COMMIT")
+        return None
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +25,11 @@ from matchattention.training.log import TrainingLog, duration, progress_line
 from matchattention.training.optimizer import Updater
 from matchattention.training.parts import write_parts
 from matchattention.training.presets import Preset, Stage
-from matchattention.training.revival import revive
 from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
 from matchattention.training.step import Mode, TrainingStep
+from matchattention.training.upkeep import INTERVAL, Upkeep
 from matchattention.training.validation import METRICS, Validator, untuned_convolutions
 
 CHECKPOINT_FILE = "model.safetensors"
@@ -126,16 +126,12 @@ class Trainer:
         self.log = TrainingLog(options.folder, self.replicas.is_first)
         self.clock = RunClock(options.minutes, options.steps, self._reserve())
         self.validator = self._make_validator(held_out)
-        typical_pass = self._typical_pass(source)
-        if preset.start is not None and options.resume is None:
-            self._wake_silent_units(typical_pass)
         self.replicas.share((*model.parameters(), *model.buffers()))
         self.updater = Updater(model, preset.optimizer)
         self.counters = Counters()
         if options.resume is not None:
             self.counters = resume(options.resume, model, self.updater)
             self.log.say(f"continuing {options.resume} at step {self.counters.steps}")
-        self._measure_means(typical_pass)
         on_gpu = self.device.type == "cuda"
         masked = config is None or config.occlusion_loss
         self.step = TrainingStep(
@@ -173,31 +169,6 @@ class Trainer:
         first = self.preset.stages[0]
         return Validator(self.model, rendered, real, mixed_precision, (first.height, first.width))
 
-    def _typical_pass(self, source: Source) -> Callable[[], object]:
-        """What runs the network on the first pairs there are, to see what its layers get."""
-        first = self.preset.stages[0]
-        batch = source.batch(0, first.batch, first.height, first.width)
-        mixed = self.preset.mixed_precision and self.device.type == "cuda"
-
-        def run() -> None:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
-                self.model(batch.image0, batch.image1)
-
-        return run
-
-    def _wake_silent_units(self, run: Callable[[], object]) -> None:
-        """What an earlier training has silenced can learn again."""
-        for name, (count, units) in revive(self.model, run, self.preset.seed).items():
-            if count:
-                self.log.say(f"{name}: {count} of {units} units were silent and have new weights")
-
-    def _measure_means(self, run: Callable[[], object]) -> None:
-        """Centre the updates between scales, unless the state that is continued has done so."""
-        centring = self.updater.centring
-        if centring is not None and not any(mean.any() for mean in centring.means.values()):
-            centring.measure(self.model, run)
-            self.replicas.share(centring.means.values())
-
     def run(self) -> Counters:
         """Train until the limit or a signal, then validate, save and export; returns how far it came."""
         with _termination(self), self._log_warnings():
@@ -216,6 +187,9 @@ class Trainer:
 
     def _train(self) -> None:
         began = time.monotonic()
+        upkeep = self._make_upkeep()
+        if upkeep.is_due_at_once:
+            self._look_after(upkeep)
         self._enter_stage()
         self.clock.begin()
         now = time.monotonic()
@@ -223,6 +197,8 @@ class Trainer:
         logged_at, logged_samples, saved_at, validated_at, counted_at = now, self.counters.samples, now, now, now
         while not self._over():
             self._one_step()
+            if self.counters.steps % INTERVAL == 0:
+                self._look_after(upkeep)
             now = time.monotonic()
             self.counters.seconds += now - counted_at
             counted_at = now
@@ -240,6 +216,22 @@ class Trainer:
         if self.counters.samples > logged_samples:
             self._report(time.monotonic() - logged_at, self.counters.samples - logged_samples)
         self._finish()
+
+    def _make_upkeep(self) -> Upkeep:
+        first = self.preset.stages[0]
+        batch = self.feed.example(0, first.batch, first.height, first.width)
+        mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
+        return Upkeep(self.model, self.updater, batch, mixed_precision, self.preset.seed)
+
+    def _look_after(self, upkeep: Upkeep) -> None:
+        self.feed.wait()
+        woken = upkeep.run(self.counters.steps)
+        for tensors in (self.updater.parameters, self.updater.average, upkeep.means):
+            self.replicas.share(tensors)
+        self.feed.wait()
+        for name, (count, units) in woken.items():
+            if count:
+                self.log.say(f"{name}: {count} of {units} units were silent and have new weights")
 
     def _over(self) -> bool:
         over = self.stopping or self.clock.is_over(self.counters.steps)

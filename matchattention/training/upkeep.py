@@ -1,0 +1,64 @@
+"""What a network needs now and then while it trains: silent units woken, means of inputs measured."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from matchattention.training.batch import Batch
+from matchattention.training.optimizer import Updater
+from matchattention.training.revival import revive
+
+INTERVAL = 2000  # steps; features drift over thousands
+
+
+class Upkeep:
+    """Looks after the layers between scales, on a copy of the network that is never compiled.
+
+    Make it before the network is compiled. Every process of a training sees the same pairs and does the same.
+
+    Args:
+        model: The network that is trained.
+        updater: Its optimizer, whose weight average follows and whose centring gets the means.
+        batch: Typical pairs.
+        mixed_precision: Whether the training computes in bf16.
+        seed: Of new weights.
+    """
+
+    def __init__(self, model: nn.Module, updater: Updater, batch: Batch, mixed_precision: bool, seed: int) -> None:
+        self.model, self.updater, self.seed = model, updater, seed
+        self._twin = copy.deepcopy(model)
+        self._images = batch.image0.clone(), batch.image1.clone()
+        self._mixed_precision = mixed_precision
+
+    @property
+    def means(self) -> list[Tensor]:
+        """What the updates are centred with."""
+        centring = self.updater.centring
+        return [] if centring is None else list(centring.means.values())
+
+    @property
+    def is_due_at_once(self) -> bool:
+        """Whether no state that is continued has brought means along."""
+        return not any(bool(mean.any()) for mean in self.means)
+
+    @torch.no_grad()
+    def run(self, step: int) -> dict[str, tuple[int, int]]:
+        """Wake and measure; returns, by module, how many units were silent, of how many."""
+        self._twin.load_state_dict(self.model.state_dict())
+        found = revive(self._twin, self._pass, self.seed + step)
+        updater = self.updater
+        twins = dict(self._twin.named_parameters())
+        for name, parameter, average in zip(updater.names, updater.parameters, updater.average):
+            average.copy_(torch.where(twins[name] != parameter, twins[name], average))
+            parameter.copy_(twins[name])
+        if updater.centring is not None:
+            updater.centring.measure(self._twin, self._pass)
+        return found
+
+    def _pass(self) -> None:
+        device = self._images[0].device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self._mixed_precision):
+            self._twin(*self._images)

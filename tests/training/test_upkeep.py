@@ -1,0 +1,58 @@
+"""Upkeep wakes units of the trained network and of its average, and measures means."""
+
+from __future__ import annotations
+
+import torch
+
+from matchattention.models import create_model
+from matchattention.training.batch import Batch
+from matchattention.training.optimizer import OptimizerConfig, Updater
+from matchattention.training.presets import TINY
+from matchattention.training.upkeep import Upkeep
+
+
+def make():
+    torch.manual_seed(0)
+    model = create_model(TINY).train()
+    images = [255 * torch.rand(2, 3, 64, 96) for _ in range(2)]
+    field, known = torch.zeros(2, 64, 96, 2), torch.ones(2, 64, 96, dtype=torch.bool)
+    updater = Updater(model, OptimizerConfig(kind="muon"))
+    return model, updater, Upkeep(model, updater, Batch(*images, field, field, known, known), False, 1)
+
+
+def test_weights_and_their_average_get_the_same_new_units():
+    model, updater, upkeep = make()
+    upkeep.run(0)
+    lift = model.feature_upsamplings[0]
+    with torch.no_grad():
+        for average in updater.average:
+            average.mul_(1.01)  # an average is not the weights
+        lift.join.bias.fill_(-1e4)
+    index = updater.names.index("feature_upsamplings.0.join.weight")
+    untouched = updater.names.index("encoder.stem.first.weight")
+    before = updater.average[untouched].clone()
+    pointers = [p.data_ptr() for p in updater.parameters]
+    found = upkeep.run(2000)
+    units = lift.join.out_channels
+    assert found["feature_upsamplings.0"] == (units, units)
+    assert torch.equal(updater.average[index], lift.join.weight)
+    assert torch.equal(updater.average[untouched], before)
+    assert pointers == [p.data_ptr() for p in updater.parameters], "captured steps need the weights where they are"
+    assert upkeep.run(4000)["feature_upsamplings.0"][0] == 0
+
+
+def test_means_are_measured_once_at_the_beginning_unless_a_state_has_them():
+    _, _, upkeep = make()
+    assert upkeep.is_due_at_once
+    upkeep.run(0)
+    assert not upkeep.is_due_at_once
+    assert all((mean != 0).any() for mean in upkeep.means)
+
+
+def test_upkeep_does_not_depend_on_a_compiled_network():
+    model, _, upkeep = make()
+    for block in (*model.feature_upsamplings, *model.field_upsamplings):
+        block.compile(backend="eager")
+    handles = sum(len(module._forward_pre_hooks) for module in model.modules())
+    upkeep.run(0)
+    assert handles == sum(len(module._forward_pre_hooks) for module in model.modules()) == 0
