@@ -229,9 +229,8 @@ class Trainer:
         for tensors in (self.updater.parameters, self.updater.average, upkeep.means):
             self.replicas.share(tensors)
         self.feed.wait()
-        for name, (count, units) in woken.items():
-            if count:
-                self.log.say(f"{name}: {count} of {units} units were silent and have new weights")
+        if found := [f"{name} {count} of {units}" for name, (count, units) in woken.items() if count]:
+            self.log.say(f"silent units with new weights: {', '.join(found)}")
 
     def _over(self) -> bool:
         over = self.stopping or self.clock.is_over(self.counters.steps)

@@ -11,7 +11,7 @@ from matchattention.training.batch import Batch
 from matchattention.training.optimizer import Updater
 from matchattention.training.revival import revive
 
-INTERVAL = 2000  # steps; features drift over thousands
+INTERVAL = 500  # steps; means drift, and a pass of the network costs as much as a few steps
 
 
 class Upkeep:
