@@ -75,10 +75,10 @@ def main() -> None:
     for passage in watched(model, lambda: model(left, right)):
         first, *_, last = inputs_by_layer(passage).values()
         units = last.amax((0, 2, 3)) > 0
-        share = 100 * (last > 0).float().mean()
+        share, mean, deviation = (last > 0).float().mean(), first.mean((0, 2, 3)), first.std((0, 2, 3))
         print(
-            f"{passage.name}: {int(units.sum())} of {len(units)} units fire, on {share:.0f} % of the tokens; "
-            f"inputs have means of {first.mean((0, 2, 3)).abs().mean():.1f} and deviations of {first.std((0, 2, 3)).mean():.1f}"
+            f"{passage.name}: {int(units.sum())} of {len(units)} units fire, on {100 * share:.0f} % of the tokens; "
+            f"inputs have means of {mean.abs().mean():.1f} and deviations of {deviation.mean():.1f}"
         )
 
 
