@@ -81,6 +81,7 @@ def main() -> None:
     from matchattention.training.schedule import ScheduleConfig, learning_rate
     from matchattention.training.step import TrainingStep
     from matchattention.training.supply import StreamSource
+    from matchattention.training.upkeep import INTERVAL, Upkeep
     from matchattention.training.validation import Validator, untuned_convolutions
 
     if arguments.load_cache is not None:
@@ -103,6 +104,7 @@ def main() -> None:
     real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
     held_out = SceneStream(base, (height, width), 8, 1_000_003, device).next()
     validator = Validator(model, [held_out], real, on_gpu, (height, width))
+    upkeep = Upkeep(model, updater, held_out, on_gpu, 0)
     mode = step.prepare(held_out._replace(**_first(held_out, arguments.batch)), "graph")
     print(f"step ready: {mode}", flush=True)
     schedule = ScheduleConfig(peak=arguments.rate, warmup_steps=WARM_UP, cooldown=True, cooldown_fraction=COOL_DOWN)
@@ -119,6 +121,7 @@ def main() -> None:
                 for moment in moments.values():
                     moment.zero_()
         updater.restart_average()
+        upkeep.run(0)
         feed = Feed(source_of(config, seed), step)
         feed.example(0, arguments.batch, height, width)  # kernels of this variant are built before its clock starts
         began, steps = time.monotonic(), 0
@@ -127,6 +130,9 @@ def main() -> None:
             first, following = steps * arguments.batch, (steps + 1) * arguments.batch
             feed.train((first, arguments.batch, height, width), following, rate, steps)
             steps += 1
+            if steps % INTERVAL == 0:
+                feed.wait()
+                upkeep.run(steps)
         feed.wait()
         with untuned_convolutions():
             return validator.measure(updater.averaged()), steps

@@ -85,14 +85,14 @@ def profile_mode(
 def plain_operations() -> Iterator[None]:
     """Exact arithmetic in plain PyTorch: fp32 kernels of ours, needed by nothing else, would first be compiled."""
     settings = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    has_kernel = depthwise._has_kernel
+    has_kernel = depthwise.has_kernel
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    depthwise._has_kernel = lambda tokens: False  # type: ignore[assignment]
+    depthwise.has_kernel = lambda tokens: False  # type: ignore[assignment]
     try:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = settings
-        depthwise._has_kernel = has_kernel
+        depthwise.has_kernel = has_kernel
 
 
 def parity(

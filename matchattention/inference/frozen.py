@@ -45,7 +45,7 @@ class FrozenNorm(LayerNorm):
     """A `LayerNorm` of half-precision rows in one kernel; PyTorch needs three, and is slow for odd widths."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        plain = tokens.dtype == torch.float32 or not depthwise._has_kernel(tokens)
+        plain = tokens.dtype == torch.float32 or not depthwise.has_kernel(tokens)
         if plain or torch.compiler.is_compiling():
             return super().forward(tokens)
         from matchattention.ops.triton_norm import layer_norm

@@ -24,7 +24,7 @@ def depthwise3x3(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     Returns:
         (B, H, W, C), contiguous, in the dtype of `x`.
     """
-    if _has_kernel(x):
+    if has_kernel(x):
         return torch.ops.matchattention.depthwise3x3(x, weight, bias)
     return depthwise3x3_plain(x, weight, bias)
 
@@ -40,7 +40,7 @@ def convglu_mix(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     Returns:
         (B, H, W, D), contiguous, in the dtype of `h`.
     """
-    if _has_kernel(h):
+    if has_kernel(h):
         return torch.ops.matchattention.convglu_mix(h, weight, bias)
     return convglu_mix_plain(h, weight, bias)
 
@@ -63,7 +63,8 @@ def convglu_mix_plain(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 _TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
-def _has_kernel(tokens: Tensor) -> bool:
+def has_kernel(tokens: Tensor) -> bool:
+    """Whether Triton's kernels serve these tokens."""
     return tokens.is_cuda and tokens.dtype != torch.float64 and _TRITON_IS_INSTALLED
 
 

@@ -21,7 +21,7 @@ CONFIG = NetworkConfig(channels=(16, 16, 16, 16), encoder_depths=(1, 1, 1, 1), d
 def network(monkeypatch):
     if not interprets():
         pytest.skip("needs TRITON_INTERPRET=1 before Triton is imported")
-    monkeypatch.setattr(depthwise, "_has_kernel", lambda tokens: True)
+    monkeypatch.setattr(depthwise, "has_kernel", lambda tokens: True)
     torch.manual_seed(0)
     yield create_model(CONFIG).use_backend("triton")
     torch._dynamo.reset()
