@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 from matchattention.synth import shapes
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.tables import MISS, SOLIDS, RayTables
-from matchattention.synth.threads import for_each
 
 _INTERSECT = tuple(
     as_torch(f)
@@ -25,7 +25,7 @@ _INTERSECT = tuple(
         shapes.hit_prism,
     )
 )
-TILE_HEIGHT, TILE_WIDTH = 32, 96  # px; intermediate results stay in the processor's cache
+TILE_HEIGHT, TILE_WIDTH = 96, 128  # px; enough rays for all of torch's threads, few enough for the processor's cache
 _PARAMETERS = (4, 0, 0, 1, 1, 2, 2)  # shape parameters that each kind's function takes
 
 
@@ -90,8 +90,8 @@ def cast(
     ]
     rows = tables.rays.tolist()
 
-    def work(piece: tuple[int, int, int, int]) -> None:
-        b, v, top, left = piece
+    tiles = itertools.product(range(batch), range(views), range(0, height, TILE_HEIGHT), range(0, width, TILE_WIDTH))
+    for b, v, top, left in tiles:
         focal, cx, cy = lenses[b][v]
         tile = (slice(None), slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH))
         shape = depth[b, v][tile].shape
@@ -103,26 +103,37 @@ def cast(
         dx = ((x - cx) / focal).expand(shape)
         dy = ((y - cy) / focal).expand(shape)
         depth[b, v][tile], hit[b, v][tile] = _tile(solids[b], rows[b][v], bounds[b][v], dx, dy)
-
-    tiles = itertools.product(range(batch), range(views), range(0, height, TILE_HEIGHT), range(0, width, TILE_WIDTH))
-    for_each(tiles, work)
     return depth, hit
 
 
 def _tile(
     solids: list[tuple[int, int]], rows: list[list[float]], bounds: list[list[float]], dx: Tensor, dy: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """First hits of camera rays (dx, dy, 1) with the solids whose bounds meet theirs."""
-    left, right, top, bottom = (float(e) for e in (dx.min(), dx.max(), dy.min(), dy.max()))
+    """First hits of camera rays (dx, dy, 1), (S, H, W), with the solids whose bounds meet theirs."""
     depth = torch.full(dx.shape, MISS, device=dx.device)
     hit = torch.full(dx.shape, -1, dtype=torch.int32, device=dx.device)
+    columns, lines = _Range(dx.transpose(1, 2)), _Range(dy)
     for kind, i in solids:
         low_x, high_x, low_y, high_y = bounds[i]
-        if low_x < right and high_x > left and low_y < bottom and high_y > top:
-            t = intersect(kind, rows[i], dx, dy)
-            hit.masked_fill_(t < depth, i)
-            depth = torch.minimum(t, depth)
+        part = (slice(None), lines.between(low_y, high_y), columns.between(low_x, high_x))
+        nearest = depth[part]
+        if nearest.numel():
+            t = intersect(kind, rows[i], dx[part], dy[part])
+            hit[part].masked_fill_(t < nearest, i)
+            depth[part] = torch.minimum(t, nearest)
     return depth, hit
+
+
+class _Range:
+    """Which lines of a tile a bound can meet, by the least and the largest coordinate on each, (S, lines, …)."""
+
+    def __init__(self, coordinate: Tensor) -> None:
+        # Rays that were shifted are in no order: a line then counts for all those behind or before it.
+        self._largest = coordinate.amax((0, 2)).cummax(0).values.tolist()
+        self._least = coordinate.amin((0, 2)).flip(0).cummin(0).values.flip(0).tolist()
+
+    def between(self, low: float, high: float) -> slice:
+        return slice(bisect_right(self._largest, low), bisect_left(self._least, high))
 
 
 def cast_anywhere(

@@ -13,12 +13,11 @@ from matchattention.synth.cast_torch import cast_anywhere
 from matchattention.synth.dialect import as_torch
 from matchattention.synth.materials import COLUMNS
 from matchattention.synth.tables import KINDS, MISS, RayTables, ShadeTables
-from matchattention.synth.threads import for_each
 
 _shade = as_torch(shading.shade)
 _through_pane = as_torch(shading.through_pane)
 CLEAR, MIRROR = COLUMNS.index("clear"), COLUMNS.index("mirror")
-RUN = 12288  # pixels shaded at once; intermediate results stay in the processor's cache
+RUN = 131072  # pixels shaded at once: enough for all of torch's threads, few enough for the processor's cache
 
 
 def shade(
@@ -43,8 +42,7 @@ def shade(
     y_pixel = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None].expand(height, width).reshape(-1)
     lenses = cameras.tolist()
 
-    def work(piece: tuple[int, int, int]) -> None:
-        b, v, first = piece
+    for b, v, first in itertools.product(range(batch), range(views), range(0, height * width, RUN)):
         run = slice(first, first + RUN)
         focal, cx, cy = lenses[b][v]
         for s in range(samples):
@@ -52,8 +50,6 @@ def shade(
             dy = (y_pixel[run] + offsets[s, 1] - cy) / focal
             t, which = depth[b, v, s].reshape(-1)[run], hit[b, v, s].reshape(-1)[run]
             image[b, v, :, run] += _one_sample(tables, solids, b, v, focal, dx, dy, t, which) / samples
-
-    for_each(itertools.product(range(batch), range(views), range(0, height * width, RUN)), work)
     return image.reshape(batch, views, 3, height, width)
 
 

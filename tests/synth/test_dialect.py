@@ -8,7 +8,6 @@ import torch
 
 from matchattention.synth import noise, shapes
 from matchattention.synth.dialect import HAS_TRITON, as_torch
-from matchattention.synth.threads import for_each
 
 WITHOUT_TRITON = """
 import sys
@@ -61,17 +60,3 @@ def test_hash_is_uniform_and_uncorrelated():
     assert abs(torch.corrcoef(torch.stack((h[1:].flatten(), h[:-1].flatten())))[0, 1].item()) < 0.03
     assert abs(torch.corrcoef(torch.stack((h[:, 1:].flatten(), h[:, :-1].flatten())))[0, 1].item()) < 0.03
     assert torch.equal(as_torch(shapes.fraction)(torch.tensor([-0.25, 1.5])), torch.tensor([0.75, 0.5]))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_piece_is_worked_on_once(threads):
-    before = torch.get_num_threads()
-    counts = [0] * 50
-    torch.set_num_threads(threads)
-    try:
-        for_each(range(50), lambda k: counts.__setitem__(k, counts[k] + 1))
-        with pytest.raises(ZeroDivisionError):
-            for_each([1, 0], lambda k: 1 // k and None)
-    finally:
-        torch.set_num_threads(before)
-    assert counts == [1] * 50
