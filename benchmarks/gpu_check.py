@@ -37,7 +37,7 @@ from matchattention.ops.triton_backend import match_attention_triton
 from matchattention.ops.triton_norm import layer_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-FUSED_FLOOR = 2e-3  # px: what the fused network may be off beside twice the plain one's error
+FUSED_FLOOR = 1e-3  # px: what the fused network may be off beside twice the plain one's error
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 

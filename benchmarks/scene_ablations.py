@@ -72,6 +72,7 @@ def main() -> None:
     from matchattention.models import create_model
     from matchattention.synth.config import PRESETS
     from matchattention.synth.stream import SceneStream
+    from matchattention.training.build import use_fast_arithmetic
     from matchattention.training.eval_pairs import read_pairs
     from matchattention.training.feed import Feed
     from matchattention.training.losses import LossConfig
@@ -87,8 +88,7 @@ def main() -> None:
     if arguments.load_cache is not None:
         load_caches(arguments.load_cache, arguments.cache)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = True
+    use_fast_arithmetic()
     height, width = (int(part) for part in arguments.size.split("x"))
     base = PRESETS[arguments.scenes]
 

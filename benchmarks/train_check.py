@@ -54,6 +54,7 @@ def main() -> None:
     import torch
 
     from matchattention.models import create_model
+    from matchattention.training.build import use_fast_arithmetic
     from matchattention.training.feed import Feed
     from matchattention.training.losses import LossConfig
     from matchattention.training.optimizer import OptimizerConfig, Updater
@@ -67,8 +68,7 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     say(f"torch {torch.__version__}, {torch.cuda.get_device_name() if on_gpu else 'cpu'}")
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = True
+    use_fast_arithmetic()
 
     def wait() -> None:
         if on_gpu:

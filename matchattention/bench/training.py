@@ -12,6 +12,7 @@ from matchattention.bench.timing import forget_peak, measure, peak_bytes
 from matchattention.errors import first_line
 from matchattention.models.registry import create_model
 from matchattention.training.batch import Batch
+from matchattention.training.build import use_fast_arithmetic
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.step import Mode, TrainingStep
@@ -65,9 +66,8 @@ def bench_training(
         keep: takes the results so far after each mode.
     """
     gpu = device.type == "cuda"
-    if gpu:  # as a training sets them
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
+    if gpu:
+        use_fast_arithmetic()
     batch = example_batch(pairs, *shape, device)
     results: dict[str, Any] = {"network": name, "crop": list(shape), "batch": pairs, "modes": {}}
     for label, mode, backend in wanted_steps(modes or (["capture", "eager"] if gpu else ["eager"]), gpu):

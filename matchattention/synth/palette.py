@@ -198,7 +198,7 @@ def _coats_of_paint(table: Tensor, dice: Dice, config: SceneConfig) -> None:
             exponent=dice.uniform(5.0, 9.0),
             mirror=dice.chance(0.5 if config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.25),
             emission=0.0,
-            )
+        )
         _paint(table, slot, coat, coat * 0.95, coat)
 
 
@@ -222,7 +222,7 @@ def _plaster(table: Tensor, dice: Dice, config: SceneConfig) -> None:
             table,
             slot,
             emission=0.0,
-                mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
+            mirror=dice.chance(0.15 if k == 0 and config.mirrors > 0 else 0.0) * dice.uniform(0.05, 0.3),
         )
 
 

@@ -66,20 +66,19 @@ def tree(builder: Builder, dice: Dice, frame: Frame, active: Tensor, leaf: Tenso
     crown(builder, dice, frame, top + vector(0.0, -0.5 * radius, 0.0), radius, leaf, cards, active)
 
 
+def _pot(
+    builder: Builder, frame: Frame, size: Tensor, taper: Tensor | float, material: Tensor, active: Tensor
+) -> None:
+    """A pot, upside down a cone, `size` (B, n) its half extent."""
+    place, half = vector(0.0, -size, 0.0), vector(size, size, size)
+    builder.add("frustum", frame, place, half, builder.overturned, (taper,), material, active)
+
+
 def plant(builder: Builder, dice: Dice, frame: Frame, active: Tensor, leaf: Tensor) -> None:
     """A pot with stems and leaves."""
     n = frame.origin.shape[1]
     size = dice.uniform(0.07, 0.15, n)
-    builder.add(
-        "frustum",
-        frame,
-        vector(0.0, -size, 0.0),
-        vector(size, size, size),
-        builder.overturned,
-        (dice.uniform(0.0, 0.4, n),),
-        any_material(dice, n),
-        active,
-    )
+    _pot(builder, frame, size, dice.uniform(0.0, 0.4, n), any_material(dice, n), active)
     top = vector(0.0, -2.0 * size, 0.0)
     for _ in range(3):
         tip = top + vector(
@@ -94,8 +93,7 @@ def bare_bush(builder: Builder, dice: Dice, frame: Frame, active: Tensor) -> Non
     n = frame.origin.shape[1]
     pot, high = dice.uniform(0.06, 0.12, n), dice.uniform(0.2, 0.5, n)
     thick = high * dice.uniform(0.03, 0.07, n)
-    place, shape, clay = vector(0.0, -pot, 0.0), vector(pot, pot, pot), any_material(dice, n)
-    builder.add("frustum", frame, place, shape, builder.overturned, (0.2,), clay, active)
+    _pot(builder, frame, pot, 0.2, any_material(dice, n), active)
     fork = vector(0.0, -2.0 * pot - 0.15 * high, 0.0)
     builder.bar(frame, builder.point(0.0, 0.0, 0.0), fork, thick, p.BARK, active, 0.2)
 

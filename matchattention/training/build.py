@@ -13,6 +13,12 @@ from matchattention.training.distributed import Replicas
 from matchattention.training.presets import Preset
 
 
+def use_fast_arithmetic() -> None:
+    """TF32 where fp32 is asked for, and convolutions by whichever algorithm is fastest here: how trainings compute."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+
+
 def choose_device(name: str, replicas: Replicas) -> torch.device:
     """The device this process trains on; each process of a machine gets its own GPU."""
     if name == "auto":
@@ -22,8 +28,7 @@ def choose_device(name: str, replicas: Replicas) -> torch.device:
             raise InputError("this machine has no CUDA device: use --device cpu")
         device = torch.device(name if ":" in name else f"cuda:{replicas.local_rank}")
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
+        use_fast_arithmetic()
         return device
     return torch.device(name)
 

@@ -8,14 +8,12 @@ changes W afterwards is taken back from b times m (Schraudolph 1998, "Centering 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from matchattention.training.between_scales import inputs_by_layer, passages, watched
-
-_LAYERS = ("up", "join", "smooth", "head", "weights")
+from matchattention.training.between_scales import Passage, inputs_by_layer, passages
 
 
 class Centring:
@@ -29,17 +27,17 @@ class Centring:
         self._layers: dict[str, nn.Conv2d | nn.ConvTranspose2d] = {
             f"{name}.{part}.weight": layer
             for name, module in passages(model)
-            for part in _LAYERS
-            if isinstance(layer := getattr(module, part, None), (nn.Conv2d, nn.ConvTranspose2d))
+            for part, layer in module.named_children()
+            if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d))
         }
         self.means = {
             name: torch.zeros(layer.in_channels, device=layer.weight.device) for name, layer in self._layers.items()
         }
         self._former = {name: torch.empty_like(layer.weight) for name, layer in self._layers.items()}
 
-    def measure(self, model: nn.Module, run: Callable[[], object]) -> None:
-        """Take the means from what ``run``, which calls the model, makes of typical pairs."""
-        for passage in watched(model, run):
+    def measure(self, seen: Sequence[Passage]) -> None:
+        """Take the means from what typical pairs brought into the layers (`between_scales.watched`)."""
+        for passage in seen:
             for part, inputs in inputs_by_layer(passage).items():
                 self.means[f"{passage.name}.{part}.weight"].copy_(inputs.mean((0, 2, 3)))
 

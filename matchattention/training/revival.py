@@ -7,29 +7,28 @@ in, centred and scaled by the batch, and zero weights out: it starts as silent a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
-from matchattention.training.between_scales import Passage, inputs_by_layer, watched
+from matchattention.training.between_scales import Passage, inputs_by_layer
 
 
 @torch.no_grad()
-def revive(model: nn.Module, run: Callable[[], object], seed: int = 0) -> dict[str, tuple[int, int]]:
+def revive(passages: Sequence[Passage], seed: int = 0) -> dict[str, tuple[int, int]]:
     """Wake the silent units between the scales of a network.
 
     Args:
-        model: Changed in place.
-        run: Calls the model once on typical pairs.
+        passages: What typical pairs brought into its modules (`between_scales.watched`); these change in place.
         seed: Of the new weights.
 
     Returns:
         By module: how many units were woken, of how many.
     """
     generator = torch.Generator().manual_seed(seed)
-    return {passage.name: _revive_one(passage, generator) for passage in watched(model, run)}
+    return {passage.name: _revive_one(passage, generator) for passage in passages}
 
 
 def _revive_one(passage: Passage, generator: torch.Generator) -> tuple[int, int]:

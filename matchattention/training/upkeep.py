@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from matchattention.training.batch import Batch
+from matchattention.training.between_scales import watched
 from matchattention.training.optimizer import Updater
 from matchattention.training.revival import revive
 
@@ -48,14 +49,15 @@ class Upkeep:
     def run(self, step: int) -> dict[str, tuple[int, int]]:
         """Wake and measure; returns, by module, how many units were silent, of how many."""
         self._twin.load_state_dict(self.model.state_dict())
-        found = revive(self._twin, self._pass, self.seed + step)
+        seen = watched(self._twin, self._pass)
+        found = revive(seen, self.seed + step)  # changes nothing of what comes into the modules
         updater = self.updater
         twins = dict(self._twin.named_parameters())
         for name, parameter, average in zip(updater.names, updater.parameters, updater.average):
             average.copy_(torch.where(twins[name] != parameter, twins[name], average))
             parameter.copy_(twins[name])
         if updater.centring is not None:
-            updater.centring.measure(self._twin, self._pass)
+            updater.centring.measure(seen)
         return found
 
     def _pass(self) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from matchattention.layers.upsampling import FeatureUpsampling
 from matchattention.models import create_model
+from matchattention.training.between_scales import watched
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.presets import TINY
 
@@ -84,7 +85,7 @@ def test_nothing_changes_before_means_are_measured_and_after_bad_gradients():
     updater = Updater(model, OptimizerConfig(kind="muon"))
     assert all((mean == 0).all() for mean in updater.centring.means.values())
     pair = [255 * torch.rand(1, 3, 64, 96) for _ in range(2)]
-    updater.centring.measure(model, lambda: model(*pair))
+    updater.centring.measure(watched(model, lambda: model(*pair)))
     assert all((mean != 0).any() for mean in updater.centring.means.values())
     weights = [p.detach().clone() for p in updater.parameters]
     for parameter in updater.parameters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from matchattention.models import create_model
+from matchattention.training.between_scales import watched
 from matchattention.training.presets import TINY
 from matchattention.training.revival import revive
 
@@ -23,7 +24,7 @@ def silence(model, lift, units):
 
 
 def woken(model, pair):
-    return {name: count for name, (count, _) in revive(model, lambda: model(*pair)).items() if count}
+    return {name: count for name, (count, _) in revive(watched(model, lambda: model(*pair))).items() if count}
 
 
 def test_nothing_is_changed_where_every_unit_fires():
