@@ -48,6 +48,8 @@ def address(tmp_path_factory) -> Iterator[str]:
             [sys.executable, "-m", "matchattention", "app", "--port", str(port), "--no-browser", "--device", "cpu",
              "--model", str(folder / "tiny.safetensors"), "--max-megabytes", str(MEGABYTES)],
             stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=folder,
+            # A suite that runs as a shell's background job ignores Ctrl-C, and so would what it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         try:
             _wait_until_it_answers(process, port, log)
