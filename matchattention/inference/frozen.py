@@ -30,15 +30,19 @@ class PaddedProjection(nn.Module):
 
     def __init__(self, projection: Projection) -> None:
         super().__init__()
-        self.more_in = -projection.in_features % 8
         self.out_features = projection.out_features
-        more_out = -projection.out_features % 8
-        self.weight = nn.Parameter(F.pad(projection.weight.detach(), (0, self.more_in, 0, more_out)), False)
+        more_in, more_out = -projection.in_features % 8, -projection.out_features % 8
+        self.weight = nn.Parameter(F.pad(projection.weight.detach(), (0, more_in, 0, more_out)), False)
         bias = projection.bias
         self.bias = None if bias is None else nn.Parameter(F.pad(bias.detach(), (0, more_out)), False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return F.linear(F.pad(tokens, (0, self.more_in)), self.weight, self.bias)[..., : self.out_features]
+        return self.padded(tokens)[..., : self.out_features]
+
+    def padded(self, tokens: Tensor) -> Tensor:
+        """All columns, those of the padding too; of tokens that may be padded already."""
+        more = self.weight.shape[1] - tokens.shape[-1]
+        return F.linear(F.pad(tokens, (0, more)) if more else tokens, self.weight, self.bias)
 
 
 class FrozenNorm(LayerNorm):
@@ -71,6 +75,10 @@ def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Mat
         network.get_parameter(name).data = value
     if device.type == "cuda":
         _replace_layers(network)
+        if dtype != torch.float32 and depthwise.TRITON_IS_INSTALLED:
+            from matchattention.inference.lean_network import make_lean
+
+            make_lean(network)
     network.encoder = InDtype(network.encoder, dtype)  # type: ignore[assignment]
     return network
 

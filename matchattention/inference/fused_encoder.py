@@ -28,23 +28,27 @@ from matchattention.ops.triton_stem import first_convolution_kernel, instance_no
 
 NORM_EPS = 1e-5
 MOST_CHUNKS = 128  # of an image's statistics: enough programs to fill a GPU; each later program reads all of them
+MOST_PROGRAMS = 512  # of an image's norm: each of them puts all chunks together first
+VALUES_OF_PROGRAM = 8192
 
 
 def instance_norm_gelu(tokens: Tensor) -> Tensor:
     """GELU(InstanceNorm(tokens)) of contiguous (B, H, W, C), in two kernels."""
     images, height, width, channels = tokens.shape
     block = triton.next_power_of_2(channels)
-    pixels, share = height * width, max(16, 8192 // block)
+    pixels, share = height * width, max(16, VALUES_OF_PROGRAM // block)
     tiles = -(-pixels // share)
-    tiles_of_chunk = -(-tiles // MOST_CHUNKS)
+    tiles_of_chunk = -(-tiles // min(MOST_CHUNKS, max(1, VALUES_OF_PROGRAM // block)))
     chunks = -(-tiles // tiles_of_chunk)
     partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
     out = torch.empty_like(tokens)
     sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
     launch(statistics_kernel, (images * chunks,), tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
+    own_tiles = -(-tiles // MOST_PROGRAMS)
+    programs = -(-tiles // own_tiles)
     launch(
-        instance_norm_gelu_kernel, (images * tiles,),
-        tokens, partial, out, pixels, chunks, tiles_of_chunk, tiles, NORM_EPS,
+        instance_norm_gelu_kernel, (images * programs,),
+        tokens, partial, out, pixels, chunks, tiles_of_chunk, programs, own_tiles, NORM_EPS,
         CHUNKS=triton.next_power_of_2(chunks), **sizes,
     )
     return out

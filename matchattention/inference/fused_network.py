@@ -59,29 +59,43 @@ class FusedEstimate(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(2B, h, w, EP) fp32 positions in tokens, as `pack_position` lays them out."""
-        images, height, width, channels = tokens.shape
-        projected = norm_project(tokens, self.project)
-        position = torch.empty(images, height, width, self.row, dtype=torch.float32, device=tokens.device)
-        rows = images // 2 * height
-        launch(
-            stereo_transport_kernel, (rows,),
-            projected, self.bin_score, position, rows, width, channels**-0.5,
-            ITERATIONS=self.iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), EP=self.row,
-            num_warps=4 if width <= 32 else 8,
-        )
-        return position
+        return transport_position(norm_project(tokens, self.project), self.bin_score, self.iterations, self.row)
+
+
+def transport_position(projected: Tensor, bin_score: Tensor, iterations: int, row: int) -> Tensor:
+    """Positions (2B, h, w, row) fp32 in tokens, x and then zeros, from queries beside keys (2B, h, w, 2d)."""
+    images, height, width, both = projected.shape
+    channels = both // 2
+    position = torch.empty(images, height, width, row, dtype=torch.float32, device=projected.device)
+    rows = images // 2 * height
+    launch(
+        stereo_transport_kernel, (rows,),
+        projected, bin_score, position, rows, width, channels**-0.5,
+        ITERATIONS=iterations, D=channels, KB=min(64, padded(channels)), WB=padded(width), EP=row,
+        num_warps=4 if width <= 32 else 8,
+    )
+    return position
 
 
 class FusedConvex(nn.Module):
-    """Convex upsampling of packed positions."""
+    """Convex upsampling of packed positions.
 
-    def __init__(self, upsampling: ConvexUpsampling, heads: int, dtype: torch.dtype) -> None:
+    Args:
+        upsampling: the plain one.
+        heads: self positions in a packed row.
+        dtype: of features and matrices.
+        one_kernel: whether narrow heads may compute their weights in the kernel that uses them.
+    """
+
+    def __init__(
+        self, upsampling: ConvexUpsampling, heads: int, dtype: torch.dtype, one_kernel: bool = True
+    ) -> None:
         super().__init__()
         self.head = PackedConvolution(upsampling.head, dtype, relu=True)
         self.weight = nn.Buffer(upsampling.weights.weight.detach().flatten(1).to(dtype).contiguous())
         assert upsampling.weights.bias is not None
         self.factor, self.heads = upsampling.factor, heads
-        self.one_kernel = self.factor**2 >= LEAST_COLUMNS
+        self.one_kernel = one_kernel and self.factor**2 >= LEAST_COLUMNS
         kept = torch.float32 if self.one_kernel else dtype
         self.bias = nn.Buffer(upsampling.weights.bias.detach().to(kept).clone())
         self.zero_border = upsampling.border != "replicate"

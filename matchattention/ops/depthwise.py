@@ -60,12 +60,12 @@ def convglu_mix_plain(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
 
 
 # Asked once here: a compiler that traces a call cannot follow the question.
-_TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
+TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
 def has_kernel(tokens: Tensor) -> bool:
     """Whether Triton's kernels serve these tokens."""
-    return tokens.is_cuda and tokens.dtype != torch.float64 and _TRITON_IS_INSTALLED
+    return tokens.is_cuda and tokens.dtype != torch.float64 and TRITON_IS_INSTALLED
 
 
 _library = torch.library.Library("matchattention", "FRAGMENT")

@@ -79,14 +79,14 @@ def statistics_kernel(
     tl.store(at + C, squares, mask=channel < C)
 
 
-@triton.jit(do_not_specialize=["pixels", "chunks", "tiles", "tiles_of_image"])
+@triton.jit(do_not_specialize=["pixels", "chunks", "tiles", "programs_of_image", "own_tiles"])
 def instance_norm_gelu_kernel(
-    x_pointer, partial_pointer, out_pointer, pixels, chunks, tiles, tiles_of_image, eps,
+    x_pointer, partial_pointer, out_pointer, pixels, chunks, tiles, programs_of_image, own_tiles, eps,
     C: tl.constexpr, CB: tl.constexpr, P: tl.constexpr, CHUNKS: tl.constexpr,
 ):
-    """Put the chunks' statistics together, normalise P pixels, GELU."""
+    """Put the chunks' statistics together, normalise `own_tiles` * P pixels, GELU."""
     program = tl.program_id(0)
-    image = (program // tiles_of_image).to(tl.int64)
+    image = (program // programs_of_image).to(tl.int64)
     channel = tl.arange(0, CB)[None, :]
     chunk = tl.arange(0, CHUNKS)[:, None]
     real = (chunk < chunks) & (channel < C)
@@ -98,9 +98,13 @@ def instance_norm_gelu_kernel(
     apart = means - mean
     variance = (tl.sum(squares, 0)[None, :] + tl.sum(apart * apart * count, 0)[None, :]) / pixels
     scale = 1.0 / tl.sqrt(variance + eps)
-    pixel = (program % tiles_of_image) * P + tl.arange(0, P)[:, None]
-    mask = (pixel < pixels) & (channel < C)
-    at = (image * pixels + pixel) * C + channel
-    value = tl.load(x_pointer + at, mask=mask, other=0.0).to(tl.float32)
-    result = gelu(((value - mean) * scale).to(out_pointer.dtype.element_ty).to(tl.float32))
-    tl.store(out_pointer + at, result.to(out_pointer.dtype.element_ty), mask=mask)
+    first = (program % programs_of_image) * own_tiles * P
+    last = tl.minimum(first + own_tiles * P, pixels)
+    while first < last:
+        pixel = first + tl.arange(0, P)[:, None]
+        mask = (pixel < pixels) & (channel < C)
+        place = (image * pixels + pixel) * C + channel
+        value = tl.load(x_pointer + place, mask=mask, other=0.0).to(tl.float32)
+        result = gelu(((value - mean) * scale).to(out_pointer.dtype.element_ty).to(tl.float32))
+        tl.store(out_pointer + place, result.to(out_pointer.dtype.element_ty), mask=mask)
+        first += P

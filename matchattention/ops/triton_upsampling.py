@@ -15,9 +15,9 @@ def convex_kernel(
 ):
     """Softmax over the nine neighbours and their convex combination, values times FACTOR.
 
-    With D > 0 the logits are still to be computed, from D hidden channels. Reads packed positions. With OUT = EP it
-    writes packed positions of the finer map, in which every head takes the heads' mean; with OUT = 2 the cross position
-    alone.
+    With D > 0 the logits are still to be computed, from D hidden channels. Reads packed positions, EP wide.
+    With OUT = EP it writes packed positions of the finer map, in which every head takes the heads' mean; with OUT = 2
+    the cross position alone.
     """
     SUBS: tl.constexpr = FACTOR * FACTOR
     token, valid = tile_of_tokens(tokens, T)
@@ -58,7 +58,7 @@ def convex_kernel(
         at = (first + near_y * width + near_x) * EP
         cross_x += weight * tl.load(position_pointer + at, mask=read, other=0.0)[:, None]
         cross_y += weight * tl.load(position_pointer + at + 1, mask=read, other=0.0)[:, None]
-        if OUT == EP:
+        if OUT > 2:
             mean_x = tl.zeros((T,), tl.float32)
             mean_y = tl.zeros((T,), tl.float32)
             for h in tl.static_range(HEADS):
@@ -72,7 +72,7 @@ def convex_kernel(
     fine = first[:, None] * SUBS + fine_y.to(tl.int64) * (width * FACTOR) + fine_x
     column = tl.arange(0, OUT)[None, None, :]
     result = tl.where(column == 0, (cross_x * scale)[:, :, None], (cross_y * scale)[:, :, None])
-    if OUT == EP:
+    if OUT > 2:
         own = tl.where(column % 2 == 0, (self_x * scale)[:, :, None], (self_y * scale)[:, :, None])
         result = tl.where(column < 2, result, tl.where(column < 2 + 2 * HEADS, own, 0.0))
     tl.store(out_pointer + fine[:, :, None] * OUT + column, result, mask=valid[:, None, None] & (column < OUT))

@@ -79,6 +79,41 @@ print(json.dumps(used))
 """
 
 
+# XL's widths, one block a scale, with what lies between its matrix products.
+LEAN = """
+import contextlib
+from dataclasses import replace
+from matchattention.inference.frozen import _replace_layers
+from matchattention.inference.lean_network import make_lean
+from matchattention.layers import families
+from matchattention.models.network import MatchNetwork
+from matchattention.models.registry import NETWORKS
+from matchattention.ops import depthwise
+
+once = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1), "initial_layers": 1}
+with torch.device("meta"):
+    network = MatchNetwork(replace(NETWORKS["xl"].config, **once))
+precise = {p for p in network.parameters() if p.shape in ((), (2,))}
+for parameter in set(network.parameters()) - precise:
+    parameter.data = parameter.data.half()
+_replace_layers(network.requires_grad_(False))
+make_lean(network)
+
+def attend(q, k, v, position, window, *more, need_weights=True, **named):
+    return torch.empty_like(v), v.new_empty((*v.shape[:4], 16)) if need_weights else None
+
+families.match_attention = attend
+depthwise.has_kernel = lambda tokens: True
+torch.autocast = lambda *arguments, **named: contextlib.nullcontext()
+image = torch.empty(1, 3, 512, 1024, device="meta")
+with torch.no_grad():
+    encode = network.encoder.forward
+    network.encoder.forward = lambda images: encode(images.half())
+    assert network(image, image).field.shape == (2, 512, 1024, 2)
+""" + WIDE[WIDE.index("tool =") :]
+LEAN = LEAN.replace("\ntool =", "\nimport pathlib, re, subprocess, tempfile, triton\ntool =")
+
+
 def run(program: str):
     """What a program prints, as JSON."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
@@ -102,4 +137,10 @@ def test_wide_blocks_stay_in_registers():
     used = run(WIDE)
     assert len(used) == 5
     assert max(registers for registers, _ in used) <= 128
+    assert max(stack for _, stack in used) <= 16
+
+
+def test_what_lies_between_wide_products_stays_in_registers():
+    used = run(LEAN)
+    assert len(used) > 30
     assert max(stack for _, stack in used) <= 16
