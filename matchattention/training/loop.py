@@ -225,12 +225,12 @@ class Trainer:
 
     def _look_after(self, upkeep: Upkeep) -> None:
         self.feed.wait()
-        woken = upkeep.run(self.counters.steps)
+        renewed = upkeep.run(self.counters.steps)
         for tensors in (self.updater.parameters, self.updater.average, upkeep.means):
             self.replicas.share(tensors)
         self.feed.wait()
-        if found := [f"{name} {count} of {units}" for name, (count, units) in woken.items() if count]:
-            self.log.say(f"silent units with new weights: {', '.join(found)}")
+        if found := [f"{name} {count} of {units}" for name, (count, units) in renewed.items() if count]:
+            self.log.say(f"units with new weights: {', '.join(found)}")
 
     def _over(self) -> bool:
         over = self.stopping or self.clock.is_over(self.counters.steps)

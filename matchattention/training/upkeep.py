@@ -1,4 +1,4 @@
-"""What a network needs now and then while it trains: silent units woken, means of inputs measured."""
+"""What a network needs now and then while it trains: constants taken out, silent units woken, means measured."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from matchattention.models.network import MatchNetwork
 from matchattention.training.batch import Batch
 from matchattention.training.between_scales import watched
 from matchattention.training.optimizer import Updater
 from matchattention.training.revival import revive
+from matchattention.training.settling import settle
 
 INTERVAL = 500  # steps; means drift, and a pass of the network costs as much as a few steps
 
@@ -47,18 +49,30 @@ class Upkeep:
 
     @torch.no_grad()
     def run(self, step: int) -> dict[str, tuple[int, int]]:
-        """Wake and measure; returns, by module, how many units were silent, of how many."""
+        """Settle, wake and measure; returns, by module, how many units got new weights, of how many."""
         self._twin.load_state_dict(self.model.state_dict())
+        found = settle(self._twin, self._pass) if isinstance(self._twin, MatchNetwork) else {}
+        self._take_over(biases_move=True)
         seen = watched(self._twin, self._pass)
-        found = revive(seen, self.seed + step)  # changes nothing of what comes into the modules
-        updater = self.updater
-        twins = dict(self._twin.named_parameters())
-        for name, parameter, average in zip(updater.names, updater.parameters, updater.average):
-            average.copy_(torch.where(twins[name] != parameter, twins[name], average))
-            parameter.copy_(twins[name])
-        if updater.centring is not None:
-            updater.centring.measure(seen)
+        found |= revive(seen, self.seed + step)  # changes nothing of what comes into the modules
+        self._take_over(biases_move=False)
+        if self.updater.centring is not None:
+            self.updater.centring.measure(seen)
         return found
+
+    def _take_over(self, biases_move: bool) -> None:
+        """The twin's weights are the network's from now on; the average gets what is new in them.
+
+        Biases that move do so by as much in the average; everything else that is new is copied.
+        """
+        twins = dict(self._twin.named_parameters())
+        updater = self.updater
+        for name, parameter, average in zip(updater.names, updater.parameters, updater.average):
+            if biases_move and parameter.dim() < 2:
+                average.add_(twins[name] - parameter)
+            else:
+                average.copy_(torch.where(twins[name] != parameter, twins[name], average))
+            parameter.copy_(twins[name])
 
     def _pass(self) -> None:
         device = self._images[0].device.type
