@@ -4,7 +4,8 @@
 
 Prints the mean end-point error (all known pixels) after the initial blocks, after every attention and at full
 resolution: a scale whose blocks change nothing has learned nothing. Then, for each ReLU between two scales, how many
-units fire, and mean and deviation of its inputs: a scale behind silent units sees constants.
+units fire, and mean and deviation of its inputs: a scale behind silent units sees constants. Last, the strongest hidden
+unit of each scale's last block: one that is a large constant moves all tokens with every update of its weights.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from matchattention.errors import InputError
 from matchattention.models import checkpoint
 from matchattention.models.network import Matches
 from matchattention.training.between_scales import inputs_by_layer, watched
+from matchattention.training.settling import observed
 
 SIZE = 32  # images are cropped to multiples of it, so that nothing is padded
 
@@ -79,6 +81,15 @@ def main() -> None:
         print(
             f"{passage.name}: {int(units.sum())} of {len(units)} units fire, on {100 * share:.0f} % of the tokens; "
             f"inputs have means of {mean.abs().mean():.1f} and deviations of {deviation.mean():.1f}"
+        )
+    hidden = observed(model, lambda: model(left, right)).hidden
+    for index, stage in enumerate(model.stages):
+        name = f"stages.{index}.{len(stage) - 1}.feedforward"  # type: ignore[arg-type]
+        strengths = hidden[name].square().mean(0).sqrt()
+        strongest = hidden[name][:, int(strengths.argmax())]
+        print(
+            f"{name}: strongest hidden unit {strongest.mean():.1f}, deviation {strongest.std():.1f}; "
+            f"the median unit has {strengths.median():.2f}"
         )
 
 

@@ -1,10 +1,11 @@
 """What each ingredient of the rendered scenes is worth: the same short training without it, measured on real pairs.
 
     python3 benchmarks/scene_ablations.py --seconds 70 --eval-pairs local/eval_pairs.bin --output ablations.json
+    python benchmarks/scene_ablations.py --table ablations.json [MORE.json ...]     prints what the files hold
 
 Every variant begins with the same random weights and sees as many GPU seconds. The step is compiled and captured once
 and serves all of them. The baseline runs twice, with two seeds: differences smaller than theirs say nothing. Results
-are printed and written as each variant ends.
+are printed and written as each variant ends. Other seeds (`--seed`) make other files, and tables of all of them.
 """
 
 from __future__ import annotations
@@ -45,112 +46,84 @@ def variants() -> dict[str, tuple[str, Callable[[Any], Any]]]:
     }
 
 
-def main() -> None:
-    known = variants()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=70.0, help="training time of a variant")
-    parser.add_argument("--only", default=",".join(known), help=f"comma-separated: {', '.join(known)}")
-    parser.add_argument("--size", default="320x640")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=8e-4)
-    parser.add_argument("--model", default="rt")
-    parser.add_argument("--scenes", default="mixed", help="the renderer's preset that variants differ from")
-    parser.add_argument("--eval-pairs", type=Path, help="packed real pairs (scripts/pack_eval_pairs.py)")
-    parser.add_argument("--output", type=Path, default=Path("scene_ablations.json"))
-    parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
-    parser.add_argument("--load-cache", type=Path)
-    arguments = parser.parse_args()
-    names = arguments.only.split(",")
-    unknown = set(names) - known.keys()
-    if unknown:
-        parser.error(f"there is no variant '{sorted(unknown)[0]}': choose from {', '.join(known)}")
-    use_cache_folder(arguments.cache)
+class Trainings:
+    """One short training after the other, of the same network from the same weights, by one compiled step."""
 
-    import torch
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import torch
 
-    from matchattention.bench.report import circumstances
-    from matchattention.models import create_model
-    from matchattention.synth.config import PRESETS
-    from matchattention.synth.stream import SceneStream
-    from matchattention.training.build import use_fast_arithmetic
-    from matchattention.training.eval_pairs import read_pairs
-    from matchattention.training.feed import Feed
-    from matchattention.training.losses import LossConfig
-    from matchattention.training.mirrored import MirroredAgain
-    from matchattention.training.optimizer import OptimizerConfig, Updater
-    from matchattention.training.presets import TINY
-    from matchattention.training.schedule import ScheduleConfig, learning_rate
-    from matchattention.training.step import TrainingStep
-    from matchattention.training.supply import StreamSource
-    from matchattention.training.upkeep import INTERVAL, Upkeep
-    from matchattention.training.validation import Validator, untuned_convolutions
+        from matchattention.models import create_model
+        from matchattention.synth.config import PRESETS
+        from matchattention.training.build import use_fast_arithmetic
+        from matchattention.training.eval_pairs import read_pairs
+        from matchattention.training.losses import LossConfig
+        from matchattention.training.optimizer import OptimizerConfig, Updater
+        from matchattention.training.presets import TINY
+        from matchattention.training.step import TrainingStep
+        from matchattention.training.upkeep import Upkeep
+        from matchattention.training.validation import Validator
 
-    if arguments.load_cache is not None:
-        load_caches(arguments.load_cache, arguments.cache)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    use_fast_arithmetic()
-    height, width = (int(part) for part in arguments.size.split("x"))
-    base = PRESETS[arguments.scenes]
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        use_fast_arithmetic()
+        self.size = tuple(int(part) for part in arguments.size.split("x"))
+        self.batch, self.rate, self.seconds = arguments.batch, arguments.rate, arguments.seconds
+        self.scenes = PRESETS[arguments.scenes]
+        self.real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
+        torch.manual_seed(0)
+        model = create_model(TINY if arguments.model == "tiny" else arguments.model).to(self.device).train()
+        self.updater = Updater(model, OptimizerConfig(kind="muon"))
+        self.first_weights = [p.detach().clone() for p in self.updater.parameters]
+        on_gpu = self.device.type == "cuda"
+        self.step = TrainingStep(model, self.updater, LossConfig(), mixed_precision=on_gpu)
+        held_out = self._stream(self.scenes, 8, 1_000_003).next()
+        self.validator = Validator(model, [held_out], self.real, on_gpu, self.size)
+        self.upkeep = Upkeep(model, self.updater, held_out, on_gpu, 0)
+        self.mode = self.step.prepare(held_out._replace(**_first(held_out, self.batch)), "graph")
 
-    def source_of(config: Any, seed: int) -> MirroredAgain:
-        return MirroredAgain(StreamSource(lambda size, count: SceneStream(config, size, count, seed, device)))
+    def _stream(self, config: Any, count: int, seed: int) -> Any:
+        from matchattention.synth.stream import SceneStream
 
-    torch.manual_seed(0)
-    model = create_model(TINY if arguments.model == "tiny" else arguments.model).to(device).train()
-    updater = Updater(model, OptimizerConfig(kind="muon"))
-    first_weights = [p.detach().clone() for p in updater.parameters]
-    on_gpu = device.type == "cuda"
-    step = TrainingStep(model, updater, LossConfig(), mixed_precision=on_gpu)
-    real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
-    held_out = SceneStream(base, (height, width), 8, 1_000_003, device).next()
-    validator = Validator(model, [held_out], real, on_gpu, (height, width))
-    upkeep = Upkeep(model, updater, held_out, on_gpu, 0)
-    mode = step.prepare(held_out._replace(**_first(held_out, arguments.batch)), "graph")
-    print(f"step ready: {mode}", flush=True)
-    schedule = ScheduleConfig(peak=arguments.rate, warmup_steps=WARM_UP, cooldown=True, cooldown_fraction=COOL_DOWN)
-    report: dict[str, Any] = {
-        **circumstances(device), "seconds": arguments.seconds, "crop": [height, width], "batch": arguments.batch,
-        "real_pairs": [f"{pair.dataset}/{pair.name}" for pair in real], "variants": [],
-    }
+        return SceneStream(config, self.size, count, seed, self.device)
 
-    def train(config: Any, seed: int) -> tuple[dict[str, float], int]:
+    def begin_again(self) -> None:
+        """The first weights, and no memory of any update."""
+        import torch
+
         with torch.no_grad():
-            for parameter, weight in zip(updater.parameters, first_weights):
+            for parameter, weight in zip(self.updater.parameters, self.first_weights):
                 parameter.copy_(weight)
-            for moments in updater.moments().values():
+            for moments in self.updater.moments().values():
                 for moment in moments.values():
                     moment.zero_()
-        updater.restart_average()
-        upkeep.run(0)
-        feed = Feed(source_of(config, seed), step)
-        feed.example(0, arguments.batch, height, width)  # kernels of this variant are built before its clock starts
+        self.updater.restart_average()
+        self.upkeep.run(0)
+
+    def train(self, config: Any, seed: int) -> tuple[dict[str, float], int]:
+        """Errors after a training on scenes of ``config``, and its steps."""
+        from matchattention.training.feed import Feed
+        from matchattention.training.mirrored import MirroredAgain
+        from matchattention.training.schedule import ScheduleConfig, learning_rate
+        from matchattention.training.supply import StreamSource
+        from matchattention.training.upkeep import INTERVAL
+        from matchattention.training.validation import untuned_convolutions
+
+        self.begin_again()
+        schedule = ScheduleConfig(peak=self.rate, warmup_steps=WARM_UP, cooldown=True, cooldown_fraction=COOL_DOWN)
+        source = MirroredAgain(StreamSource(lambda size, count: self._stream(config, count, seed)))
+        feed = Feed(source, self.step)
+        feed.example(0, self.batch, *self.size)  # kernels of this variant are built before its clock starts
         began, steps = time.monotonic(), 0
-        while (spent := time.monotonic() - began) < arguments.seconds:
-            rate = learning_rate(schedule, steps, spent / arguments.seconds)
-            first, following = steps * arguments.batch, (steps + 1) * arguments.batch
-            feed.train((first, arguments.batch, height, width), following, rate, steps)
+        while (spent := time.monotonic() - began) < self.seconds:
+            rate = learning_rate(schedule, steps, spent / self.seconds)
+            first, following = steps * self.batch, (steps + 1) * self.batch
+            feed.train((first, self.batch, *self.size), following, rate, steps)
             steps += 1
             if steps % INTERVAL == 0:
                 feed.wait()
-                upkeep.run(steps)
+                self.upkeep.run(steps)
         feed.wait()
         with untuned_convolutions():
-            return validator.measure(updater.averaged()), steps
-
-    runs = [(name, 1) for name in names] + ([("all", 2)] if "all" in names else [])
-    for name, seed in runs:
-        words, change = known[name]
-        try:
-            errors, steps = train(change(base), seed)
-        except Exception as error:  # the others are still worth their minutes
-            print(f"{name}: failed: {error}", flush=True)
-            continue
-        row = {"name": name, "changed": words, "seed": seed, "pairs": steps * arguments.batch, **errors}
-        report["variants"].append(row)
-        arguments.output.write_text(json.dumps(report, indent=1))
-        shown = {key: value for key, value in errors.items() if key.split("/")[1] in ("bad2", "d1")}
-        figures = "  ".join(f"{key} {value:.2f}" for key, value in shown.items())
-        print(f"{name} ({words}), seed {seed}: {row['pairs']} pairs  {figures}", flush=True)
+            return self.validator.measure(self.updater.averaged()), steps
 
 
 def _first(batch: Any, count: int) -> dict[str, Any]:
@@ -160,6 +133,73 @@ def _first(batch: Any, count: int) -> dict[str, Any]:
         name: None if value is None else value.repeat(repeats, *[1] * (value.dim() - 1))[:count].contiguous()
         for name, value in zip(batch._fields, batch)
     }
+
+
+def table(files: list[Path]) -> str:
+    """Markdown: a row a variant with the means of its runs, the baseline's runs one by one above them."""
+    shown = {"middlebury-noc/bad2": "Middlebury bad 2 noc", "middlebury-all/bad2": "all", "kitti-all/d1": "KITTI D1"}
+    rows = [row for path in files for row in json.loads(path.read_text())["variants"]]
+    cells = [["switched off", "runs", "pairs a run", *shown.values()], ["---"] * (3 + len(shown))]
+    for row in (row for row in rows if row["name"] == "all"):
+        cells.append([f"nothing, seed {row['seed']}", "1", str(row["pairs"]), *(f"{row[key]:.1f}" for key in shown)])
+    for name in dict.fromkeys(row["name"] for row in rows):
+        runs = [row for row in rows if row["name"] == name]
+        means = [sum(run[key] for run in runs) / len(runs) for key in ("pairs", *shown)]
+        words = "nothing, mean" if name == "all" else runs[0]["changed"]
+        cells.append([words, str(len(runs)), f"{means[0]:.0f}", *(f"{mean:.1f}" for mean in means[1:])])
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
+
+
+def main() -> None:
+    known = variants()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=70.0, help="training time of a variant")
+    parser.add_argument("--only", default=",".join(known), help=f"comma-separated: {', '.join(known)}")
+    parser.add_argument("--seed", type=int, default=1, help="of the scenes; the baseline's second run has the next one")
+    parser.add_argument("--size", default="320x640")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=8e-4)
+    parser.add_argument("--model", default="rt")
+    parser.add_argument("--scenes", default="mixed", help="the renderer's preset that variants differ from")
+    parser.add_argument("--eval-pairs", type=Path, help="packed real pairs (scripts/pack_eval_pairs.py)")
+    parser.add_argument("--output", type=Path, default=Path("scene_ablations.json"))
+    parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
+    parser.add_argument("--load-cache", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print what these hold, train nothing")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table(arguments.table))
+        return
+    names = arguments.only.split(",")
+    unknown = set(names) - known.keys()
+    if unknown:
+        parser.error(f"there is no variant '{sorted(unknown)[0]}': choose from {', '.join(known)}")
+    use_cache_folder(arguments.cache)
+    if arguments.load_cache is not None:
+        load_caches(arguments.load_cache, arguments.cache)
+
+    from matchattention.bench.report import circumstances
+
+    trainings = Trainings(arguments)
+    print(f"step ready: {trainings.mode}", flush=True)
+    report: dict[str, Any] = {
+        **circumstances(trainings.device), "seconds": arguments.seconds, "crop": list(trainings.size),
+        "batch": arguments.batch, "real_pairs": [f"{pair.dataset}/{pair.name}" for pair in trainings.real],
+        "variants": [],
+    }
+    runs = [(name, arguments.seed) for name in names] + ([("all", arguments.seed + 1)] if "all" in names else [])
+    for name, seed in runs:
+        words, change = known[name]
+        try:
+            errors, steps = trainings.train(change(trainings.scenes), seed)
+        except Exception as error:  # the others are still worth their minutes
+            print(f"{name}: failed: {error}", flush=True)
+            continue
+        row = {"name": name, "changed": words, "seed": seed, "pairs": steps * arguments.batch, **errors}
+        report["variants"].append(row)
+        arguments.output.write_text(json.dumps(report, indent=1))
+        figures = "  ".join(f"{key} {value:.2f}" for key, value in errors.items() if key.endswith(("/bad2", "/d1")))
+        print(f"{name} ({words}), seed {seed}: {row['pairs']} pairs  {figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ their weights moves all tokens together, which silences the ReLUs behind them an
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from matchattention.layers.block import Refined
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.models.network import MatchNetwork
 
@@ -33,38 +35,60 @@ def settle(model: MatchNetwork, run: Callable[[], object]) -> dict[str, tuple[in
     Returns:
         By feed-forward layer of the blocks: how many units were folded, of how many.
     """
-    layers = {name: module for name, module in model.stages.named_modules() if isinstance(module, ConvGLU)}
-    ends: list[nn.Module] = [stage[-1] for stage in model.stages]  # type: ignore[index]
-    hidden: dict[nn.Module, Tensor] = {}
-    features: dict[nn.Module, Tensor] = {}
-    handles = [layer.contract.register_forward_pre_hook(_keep_input(layer, hidden)) for layer in layers.values()]
-    handles += [end.register_forward_hook(_keep_features(end, features)) for end in ends]
+    inside = observed(model, run)
+    folded = {name: _fold(layer, inside.hidden[name]) for name, layer in feedforward_layers(model).items()}
+    for index, tokens in enumerate(inside.features):
+        mean = tokens.mean(0)
+        if mean.square().mean() > CONSTANT**2 * tokens.var(0).mean():
+            _hand_over_mean(model, index, mean)
+    return folded
+
+
+class Inside(NamedTuple):
+    """What went through a network, flattened to (tokens, channels) fp32.
+
+    Attributes:
+        hidden: hidden units by feed-forward layer of the blocks.
+        features: what leaves each scale, coarsest first.
+    """
+
+    hidden: dict[str, Tensor]
+    features: list[Tensor]
+
+
+def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
+    """Those of the blocks, by name."""
+    return {f"stages.{name}": part for name, part in model.stages.named_modules() if isinstance(part, ConvGLU)}
+
+
+@torch.no_grad()
+def observed(model: MatchNetwork, run: Callable[[], object]) -> Inside:
+    """What goes through a network while ``run`` calls it once."""
+    hidden: dict[str, Tensor] = {}
+    features: list[Tensor] = []
+
+    def keep_hidden(name: str) -> Callable[..., None]:
+        return lambda module, inputs: hidden.update({name: inputs[0].float().flatten(0, -2)})
+
+    def keep_features(module: nn.Module, inputs: object, output: Refined) -> None:
+        features.append(output.features.float().flatten(0, -2))
+
+    handles = [
+        layer.contract.register_forward_pre_hook(keep_hidden(name))
+        for name, layer in feedforward_layers(model).items()
+    ]
+    handles += [stage[-1].register_forward_hook(keep_features) for stage in model.stages]  # type: ignore[index]
     try:
         run()
     finally:
         for handle in handles:
             handle.remove()
-    folded = {f"stages.{name}": _fold(layer, hidden[layer]) for name, layer in layers.items()}
-    for index, end in enumerate(ends):
-        tokens = features[end].float().flatten(0, -2)
-        mean = tokens.mean(0)
-        if mean.square().mean() > CONSTANT**2 * tokens.var(0).mean():
-            _hand_over_mean(model, index, end, mean)
-    return folded
-
-
-def _keep_input(layer: nn.Module, kept: dict[nn.Module, Tensor]) -> Callable[..., None]:
-    return lambda module, inputs: kept.update({layer: inputs[0]})
-
-
-def _keep_features(end: nn.Module, kept: dict[nn.Module, Tensor]) -> Callable[..., None]:
-    return lambda module, inputs, output: kept.update({end: output.features})
+    return Inside(hidden, features)
 
 
 def _fold(layer: ConvGLU, hidden: Tensor) -> tuple[int, int]:
     """Strong and constant units become a part of the bias; they go on as weak ones that nothing reads yet."""
-    tokens = hidden.float().flatten(0, -2)
-    mean, deviation = tokens.mean(0), tokens.std(0)
+    mean, deviation = hidden.mean(0), hidden.std(0)
     strength = (mean**2 + deviation**2).sqrt()
     usual = strength.median().clamp(min=1e-6)
     units = (strength > STRONG * usual) & (mean.abs() > CONSTANT * deviation)
@@ -78,9 +102,9 @@ def _fold(layer: ConvGLU, hidden: Tensor) -> tuple[int, int]:
     return count, len(units)
 
 
-def _hand_over_mean(model: MatchNetwork, index: int, end: nn.Module, mean: Tensor) -> None:
+def _hand_over_mean(model: MatchNetwork, index: int, mean: Tensor) -> None:
     """Take the mean out of the features at the end of a scale and into the biases of the layers that read them."""
-    end.feedforward.contract.bias.sub_(mean)  # type: ignore[union-attr, operator]
+    model.stages[index][-1].feedforward.contract.bias.sub_(mean)  # type: ignore[index]
     last = index == len(model.field_upsamplings)
     head = model.final_upsampling.head if last else model.field_upsamplings[index].head
     head.bias.add_(head.weight.sum((2, 3)) @ mean)  # type: ignore[union-attr, operator]
