@@ -147,10 +147,30 @@ def peers_section(data: dict[str, Any]) -> str:
     return table(head, rows)
 
 
+def scenes_section(data: dict[str, Any]) -> str:
+    """Sustained rates by size, with drawing, rendering and sensor; then what a pair costs the GPU, stage by stage."""
+    rates, stages = [], []
+    for name, row in data.items():
+        kind, _, size = name.partition("_")
+        if kind == "sustained" and "pairs_per_s" in row:
+            size, clean, _ = size.partition("_clean")
+            sensor = "none" if clean else "default"
+            rates.append([size, sensor, f"{row['pairs_per_s']:.0f}", f"{row['peak_gib']:.1f}", str(row["workers"])])
+        elif name.startswith("ms_per_pair_") and "render_all" in row:
+            parts = (f"{row[part]:.2f}" for part in ("probe", "tables_and_shadow", "cast", "shade", "render_all"))
+            stages.append([name.removeprefix("ms_per_pair_"), *parts])
+    heads = (
+        ["size", "sensor", "pairs/s", "peak GiB", "drawing processes"],
+        ["size", "probe, ms a pair", "tables and shadows", "cast", "shade", "all"],
+    )
+    return "\n\n".join(table(head, rows) for head, rows in zip(heads, (rates, stages)) if rows)
+
+
 SECTIONS = {
     "operator": ("The operator", operator_section),
     "network": ("A network", network_section),
     "training": ("A training step", training_section),
+    "scenes": ("Rendered scenes", scenes_section),
     "peers": ("Beside others", peers_section),
 }
 

@@ -4,8 +4,8 @@
 
 Parts, the most important first: pairs per second sustained at two sizes with scenes drawn in processes, milliseconds
 of each stage, agreement of the Triton kernels with their torch twins, a few samples to look at elsewhere, pairs per
-second without the sensor. Each part is printed and written to OUTPUT_FOLDER/synth_check.json as it is done; none is
-begun after --seconds.
+second without the sensor. Each part is printed and written to OUTPUT_FOLDER/scenes-GPU.json as it is done, from where
+benchmarks/performance_page.py takes it; none is begun after --seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from matchattention.data.atomic import replacing
+from matchattention.bench.report import write
 from matchattention.synth import cast_torch, cast_triton, photo_bank, shade_torch, shade_triton
 from matchattention.synth import render as rendering
 from matchattention.synth.blocks import Block
@@ -204,7 +204,7 @@ def main() -> None:
     begin = time.perf_counter()
     arguments.output.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda")
-    report: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    report: dict[str, Any] = {}
 
     def note(name: str, made: Callable[[], dict[str, float]]) -> None:
         """One part: its numbers, or why there are none."""
@@ -219,8 +219,7 @@ def main() -> None:
             report[name]["part_s"] = time.perf_counter() - start
         numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in report[name].items()}
         print(f"{time.perf_counter() - begin:6.1f} s  {name}: {json.dumps(numbers)}", flush=True)
-        with replacing(arguments.output / "synth_check.json") as temporary:
-            temporary.write_text(json.dumps(report, indent=1) + "\n")
+        write("scenes", device, arguments.output, report)
 
     pool = shared_pool(default_workers(device))
     bank = photo_bank.load(device=device)

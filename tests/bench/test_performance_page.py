@@ -36,3 +36,19 @@ def test_a_whole_run():
     assert "| 2K | 2048x1088 | 1.500 (1.600) | 1.00 |" in text
     assert "power 1.000, with the pixels of all passes to the power 0.900; memory with pixels to the power 0.8" in text
     assert "takes 120 us: 8.0 % of the 1500 us" in text
+
+
+def test_scenes():
+    rate = {"pairs_per_s": 647.0, "peak_gib": 3.22, "workers": 5}
+    stages = {"probe": 0.1, "tables_and_shadow": 0.2, "cast": 0.3, "shade": 0.7, "render_all": 1.2}
+    text = PAGE["scenes_section"](
+        {
+            "circumstances": {}, "sustained_512x768": rate, "ms_per_pair_512x768": stages,
+            "sustained_512x768_clean": rate,
+            "sustained_320x640": {"failed": "no"}, "ms_per_pair_320x640": {"left_out": True},
+        }
+    )
+    assert "| 512x768 | default | 647 | 3.2 | 5 |" in text
+    assert "| 512x768 | none | 647 |" in text
+    assert "| 512x768 | 0.10 | 0.20 | 0.30 | 0.70 | 1.20 |" in text
+    assert "320x640" not in text
