@@ -15,6 +15,7 @@ from matchattention.inference.fused_rows import (
     PackedProjection,
     contract,
     padded,
+    residual_dtype,
     shift_norm_project,
     tile_of,
 )
@@ -48,9 +49,10 @@ class PackedGate(nn.Module):
         following: PackedProjection | None,
         position: Tensor | None = None,
         beta: Tensor | None = None,
+        last: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """See `contract`."""
-        return contract(features, self.mixing(hidden), self.contract, following, position, beta)
+        return contract(features, self.mixing(hidden), self.contract, following, position, beta, last=last)
 
 
 class PackedOutput(nn.Module):
@@ -116,7 +118,7 @@ class FusedStage(nn.Module):
             features, position, mixed = self._attention(block, features, position, mixed, cross=False)
             features, position, hidden = self._attention(block, features, position, mixed, cross=True)
             if following is None:
-                features, _ = block.gate(features, hidden, None)
+                features, _ = block.gate(features, hidden, None, last=True)
             else:
                 features, mixed = block.gate(features, hidden, following.before_self, position, following.beta)
         return features, position
@@ -137,8 +139,10 @@ class FusedStage(nn.Module):
         tile = tile_of("cross" if cross else "self", channels, after.outputs, images * height * width)
         tile_y, tile_x = self._cut(tile.tokens, width)
         tiles_y, tiles_x = -(-height // tile_y), -(-width // tile_x)
-        new_features, new_position = torch.empty_like(features), torch.empty_like(position)
-        result = features.new_empty((*features.shape[:3], after.outputs))
+        dtype = after.matrix.dtype
+        new_features = torch.empty_like(features, dtype=residual_dtype(channels, dtype))
+        new_position = torch.empty_like(position)
+        result = features.new_empty((*features.shape[:3], after.outputs), dtype=dtype)
         rows, columns = config.window
         launch(
             block_attention_kernel, (images * tiles_y * tiles_x, tile.shares),

@@ -169,7 +169,7 @@ class FusedEncoder(nn.Module):
             tokens, hidden = contract(tokens, block.mixing(hidden), block.mixer, block.before_mlp)
             assert hidden is not None
             after = None if following is None else following.before_mixer
-            tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS)
+            tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS, last=following is None)
         assert hidden is not None
         return tokens, hidden
 

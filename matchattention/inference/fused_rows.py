@@ -42,6 +42,7 @@ class Tile(NamedTuple):
 TUNED: dict[tuple[str, int], Tile] = {}
 # Two programs for each multiprocessor of a large GPU.
 ENOUGH_PROGRAMS = 256
+WIDE = 128  # channels: RT's at 1/32 and 1/16
 
 
 def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
@@ -64,6 +65,15 @@ def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
         while shares < 4 and 2 * shares * columns <= outputs and 2 * shares * tokens <= ENOUGH_PROGRAMS * own:
             shares *= 2
     return Tile(own, columns, 8 if channels > 128 else 4, shares)
+
+
+def residual_dtype(channels: int, dtype: torch.dtype) -> torch.dtype:
+    """Of features between the layers of a scale, beside matrices of `dtype`: fp32 where they are wide.
+
+    Wide features belong to small maps, where that costs little. What is rounded there decides for whole patches of the
+    image which of two matches they follow.
+    """
+    return torch.float32 if channels >= WIDE else dtype
 
 
 class PackedProjection(nn.Module):
@@ -150,8 +160,8 @@ def shift_norm_project(
 ) -> tuple[Tensor, Tensor]:
     """`norm_project` of features + shift, a (d,) fp32 vector such as a convolution's bias; also those features."""
     channels = features.shape[-1]
-    out = features.new_empty((*features.shape[:-1], packed.outputs))
-    new_features = features if shift is None else torch.empty_like(features)
+    out = features.new_empty((*features.shape[:-1], packed.outputs), dtype=packed.matrix.dtype)
+    new_features = features if shift is None else torch.empty_like(features, dtype=residual_dtype(channels, out.dtype))
     tokens = features.numel() // channels
     tile = tile_of("project", channels, packed.outputs, tokens)
     none = packed.matrix
@@ -176,18 +186,29 @@ def contract(
     position: Tensor | None = None,
     beta: Tensor | None = None,
     norm_eps: float | None = None,
+    last: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
+
+    Args:
+        features: the residual stream, (B, H, W, d).
+        hidden: (B, H, W, h).
+        packed: the projection back.
+        following: the next one.
+        position: see `norm_project`.
+        beta: see `norm_project`.
+        norm_eps: see below.
+        last: whether other layers take the features over, in the matrices' dtype.
 
     Returns:
         The new features, and what `norm_project(new features, following, …)` gives; without `following`, their
         LayerNorm (without a weight) where `norm_eps` is given, else None.
     """
-    channels = features.shape[-1]
-    new_features = torch.empty_like(features)
+    channels, dtype = features.shape[-1], packed.matrix.dtype
+    new_features = torch.empty_like(features, dtype=dtype if last else residual_dtype(channels, dtype))
     outputs = 0 if following is None else following.outputs
     normed = following is None and norm_eps is not None
-    out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)))
+    out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)), dtype=dtype)
     eps = following.eps if following is not None else norm_eps or 0.0
     tokens = features.numel() // channels
     tile = tile_of("contract", channels, outputs, tokens)

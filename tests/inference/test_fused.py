@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 
 from matchattention.inference import engine, fused_encoder, fused_network, fused_rows, predictor
 from matchattention.inference.deploy import compile_for_inference
+from matchattention.inference.frozen import freeze
 from matchattention.inference.fused_blocks import FusedStage, pack_position
 from matchattention.inference.fused_encoder import instance_norm_gelu
 from matchattention.inference.fused_network import FusedEstimate, FusedNetwork, why_not_fused
@@ -152,3 +153,31 @@ def test_fp16_graph_is_close_to_fp32():
     with torch.no_grad():
         expected = net(*(image.float() for image in pair)).field
     assert (found - expected).abs().mean() < 0.05
+
+
+@pytest.mark.parametrize("wide", [16, 10**6])
+@torch.no_grad()
+def test_half_precision_rounds_no_worse_than_the_plain_network(monkeypatch, wide):
+    """Features of fp32 between the layers of a scale, or of fp16."""
+    monkeypatch.setattr(fused_rows, "WIDE", wide)
+    net = lively(SMALL)
+    pair = images(64, 96)
+    expected = net(*(image.float() for image in pair)).field
+    plain = freeze(net, torch.device("cpu"), torch.float16).to(DEVICE)
+    errors = [
+        (found - expected).abs().mean()
+        for found in (plain(*(image.float() for image in pair)).field, FusedNetwork(net, torch.float16)(*pair))
+    ]
+    assert errors[1] < 1.5 * errors[0] + 1e-3
+
+
+@torch.no_grad()
+def test_stages_take_and_give_features_in_the_matrices_dtype(monkeypatch):
+    monkeypatch.setattr(fused_rows, "WIDE", 16)
+    net = FusedNetwork(lively(SMALL), torch.float16)
+    encoded = net.encoder(*images(32, 64))
+    assert {tokens.dtype for tokens in encoded} == {torch.float16}
+    features = net.initial.context(encoded[-1])
+    assert features.dtype == torch.float32
+    features, position = net.stages[0](features, net.initial(features))
+    assert (features.dtype, position.dtype) == (torch.float16, torch.float32)
