@@ -42,7 +42,7 @@ def add_product(total: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
 
 
 class LeanBlock(Lean):
-    """A `MATBlock` whose projections are padded and whose norms need no bias."""
+    """A `MATBlock` whose projections are padded (`frozen.PaddedProjection`)."""
 
     def run(self, features: Tensor, cross: Tensor, self_position: Tensor) -> Refined:  # type: ignore[override]
         block = self.plain

@@ -155,8 +155,9 @@ def gate_join_kernel(
 def gate_and_join(attended: Tensor, gate: Tensor | None, weights: Tensor | None, outputs: int) -> Tensor:
     """Attended values (…, c), times SiLU of their gate, beside the attention's weights (…, w), filled up with zeros.
 
-    Everything is contiguous but the gate, whose rows may lie apart.
+    The gate may be some columns of something contiguous.
     """
+    attended, weights = attended.contiguous(), None if weights is None else weights.contiguous()
     width, more = attended.shape[-1], 0 if weights is None else weights.shape[-1]
     rows = attended.numel() // width
     out = torch.empty(*attended.shape[:-1], outputs, dtype=attended.dtype, device=attended.device)

@@ -43,10 +43,13 @@ def lean(network):
         ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
         ({**FLOW, "decoder_depths": (1, 1, 1, 1)}, (32, 40)),
         ({"attention": "local", "channels": (48, 48, 48, 48)}, (1, 33)),
+        ({"attention": "neighborhood"}, (32, 64)),
+        ({"attention": "swin"}, (32, 64)),
+        ({"attention": "global-1d"}, (32, 64)),
         ({"first_attention": "cross"}, (33, 20)),
         ({"initial": "softmax", "self_mask": True}, (32, 40)),
     ],
-    ids=["rt", "2d-dot-no-gate", "full-channels", "flow", "local", "double-cross", "released"],
+    ids=["rt", "2d-dot-no-gate", "full", "flow", "local", "nat", "swin", "global-1d", "double-cross", "released"],
 )
 @torch.no_grad()
 def test_equals_the_network(change, size):
