@@ -34,6 +34,7 @@ def make_lift():
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_centred_update_is_that_of_centred_inputs(kind):
+    torch.manual_seed(1)  # AdamW's first steps are signs: rounding would decide about gradients that happen to be zero
     encoded, coarse = 20 + torch.randn(2, 8, 12, 8), 50 + torch.randn(2, 4, 6, 16)
     plain, other = make_lift(), make_lift()
     mean = torch.full((16,), 20.0)
