@@ -85,11 +85,11 @@ def main() -> None:
     hidden = observed(model, lambda: model(left, right)).hidden
     for index, stage in enumerate(model.stages):
         name = f"stages.{index}.{len(stage) - 1}.feedforward"  # type: ignore[arg-type]
-        strengths = hidden[name].square().mean(0).sqrt()
-        strongest = hidden[name][:, int(strengths.argmax())]
+        units = hidden[name]
+        strongest = int(units.strength.argmax())
         print(
-            f"{name}: strongest hidden unit {strongest.mean():.1f}, deviation {strongest.std():.1f}; "
-            f"the median unit has {strengths.median():.2f}"
+            f"{name}: strongest hidden unit {units.mean[strongest]:.1f}, deviation {units.deviation[strongest]:.1f}; "
+            f"the median unit has {units.strength.median():.2f}"
         )
 
 

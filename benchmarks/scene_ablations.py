@@ -77,7 +77,7 @@ class Trainings:
         self.step = TrainingStep(model, self.updater, LossConfig(), mixed_precision=on_gpu)
         held_out = self._stream(self.scenes, 8, 1_000_003).next()
         self.validator = Validator(model, [held_out], self.real, on_gpu, self.size)
-        self.upkeep = Upkeep(model, self.updater, held_out, on_gpu, 0)
+        self.upkeep = Upkeep(model, self.updater, [held_out], on_gpu, 0)
         self.mode = self.step.prepare(held_out._replace(**_first(held_out, self.batch)), "graph")
 
     def _stream(self, config: Any, count: int, seed: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 
 
 class Passage(NamedTuple):
-    """One upsampling module and the tensors of its last call."""
+    """One upsampling module and the tensors of its calls, put together on the batch axis."""
 
     name: str
     module: ConvexUpsampling | FeatureUpsampling
@@ -29,11 +30,11 @@ def passages(model: nn.Module) -> list[tuple[str, ConvexUpsampling | FeatureUpsa
 
 @torch.no_grad()
 def watched(model: nn.Module, run: Callable[[], object]) -> list[Passage]:
-    """What came into each upsampling module while ``run`` called the model."""
-    seen: dict[str, tuple[Tensor, ...]] = {}
+    """What came into each upsampling module while ``run`` called the model, once or several times."""
+    seen: dict[str, list[tuple[Tensor, ...]]] = defaultdict(list)
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda module, inputs: seen.update({name: inputs})
+        return lambda module, inputs: seen[name].append(inputs)
 
     handles = [module.register_forward_pre_hook(watch(name)) for name, module in passages(model)]
     try:
@@ -41,7 +42,11 @@ def watched(model: nn.Module, run: Callable[[], object]) -> list[Passage]:
     finally:
         for handle in handles:
             handle.remove()
-    return [Passage(name, module, seen[name]) for name, module in passages(model) if name in seen]
+    return [
+        Passage(name, module, tuple(torch.cat(calls) for calls in zip(*seen[name])))
+        for name, module in passages(model)
+        if name in seen
+    ]
 
 
 @torch.no_grad()

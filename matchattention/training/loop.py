@@ -29,7 +29,7 @@ from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
 from matchattention.training.step import Mode, TrainingStep
-from matchattention.training.upkeep import INTERVAL, Upkeep
+from matchattention.training.upkeep import BATCHES, INTERVAL, Upkeep
 from matchattention.training.validation import METRICS, Validator, untuned_convolutions
 
 CHECKPOINT_FILE = "model.safetensors"
@@ -219,9 +219,11 @@ class Trainer:
 
     def _make_upkeep(self) -> Upkeep:
         first = self.preset.stages[0]
-        batch = self.feed.example(0, first.batch, first.height, first.width)
+        batches = [
+            self.feed.example(number * first.batch, first.batch, first.height, first.width) for number in range(BATCHES)
+        ]
         mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
-        return Upkeep(self.model, self.updater, batch, mixed_precision, self.preset.seed)
+        return Upkeep(self.model, self.updater, batches, mixed_precision, self.preset.seed)
 
     def _look_after(self, upkeep: Upkeep) -> None:
         self.feed.wait()

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from matchattention.layers.block import Refined
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.models.network import MatchNetwork
 
@@ -37,23 +36,54 @@ def settle(model: MatchNetwork, run: Callable[[], object]) -> dict[str, tuple[in
     """
     inside = observed(model, run)
     folded = {name: _fold(layer, inside.hidden[name]) for name, layer in feedforward_layers(model).items()}
-    for index, tokens in enumerate(inside.features):
-        mean = tokens.mean(0)
-        if mean.square().mean() > CONSTANT**2 * tokens.var(0).mean():
-            _hand_over_mean(model, index, mean)
+    for index, scale in enumerate(inside.features):
+        if scale.mean.square().mean() > CONSTANT**2 * scale.deviation.square().mean():
+            _hand_over_mean(model, index, scale.mean)
     return folded
 
 
+class Moments:
+    """Mean and deviation of every channel of tokens that come in several calls."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def add(self, tokens: Tensor) -> None:
+        """Take (…, C) tokens in."""
+        tokens = tokens.flatten(0, -2).double()
+        self._count += len(tokens)
+        self._sum = self._sum + tokens.sum(0)
+        self._squares = self._squares + tokens.square().sum(0)
+
+    @property
+    def mean(self) -> Tensor:
+        """(C,) fp32."""
+        return torch.as_tensor(self._sum / self._count).float()
+
+    @property
+    def strength(self) -> Tensor:
+        """(C,) fp32 root mean squares."""
+        return torch.as_tensor(self._squares / self._count).sqrt().float()
+
+    @property
+    def deviation(self) -> Tensor:
+        """(C,) fp32."""
+        variance = torch.as_tensor(self._squares / self._count - (self._sum / self._count) ** 2)
+        return variance.clamp(min=0).sqrt().float()
+
+
 class Inside(NamedTuple):
-    """What went through a network, flattened to (tokens, channels) fp32.
+    """What went through a network.
 
     Attributes:
         hidden: hidden units by feed-forward layer of the blocks.
         features: what leaves each scale, coarsest first.
     """
 
-    hidden: dict[str, Tensor]
-    features: list[Tensor]
+    hidden: dict[str, Moments]
+    features: list[Moments]
 
 
 def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
@@ -63,21 +93,24 @@ def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
 
 @torch.no_grad()
 def observed(model: MatchNetwork, run: Callable[[], object]) -> Inside:
-    """What goes through a network while ``run`` calls it once."""
-    hidden: dict[str, Tensor] = {}
-    features: list[Tensor] = []
+    """What goes through a network while ``run`` calls it, once or several times."""
+    hidden = {name: Moments() for name in feedforward_layers(model)}
+    features = [Moments() for _ in model.stages]
 
     def keep_hidden(name: str) -> Callable[..., None]:
-        return lambda module, inputs: hidden.update({name: inputs[0].float().flatten(0, -2)})
+        return lambda module, inputs: hidden[name].add(inputs[0])
 
-    def keep_features(module: nn.Module, inputs: object, output: Refined) -> None:
-        features.append(output.features.float().flatten(0, -2))
+    def keep_features(scale: Moments) -> Callable[..., None]:
+        return lambda module, inputs, output: scale.add(output.features)
 
     handles = [
         layer.contract.register_forward_pre_hook(keep_hidden(name))
         for name, layer in feedforward_layers(model).items()
     ]
-    handles += [stage[-1].register_forward_hook(keep_features) for stage in model.stages]  # type: ignore[index]
+    handles += [
+        stage[-1].register_forward_hook(keep_features(scale))  # type: ignore[index]
+        for stage, scale in zip(model.stages, features)
+    ]
     try:
         run()
     finally:
@@ -86,12 +119,11 @@ def observed(model: MatchNetwork, run: Callable[[], object]) -> Inside:
     return Inside(hidden, features)
 
 
-def _fold(layer: ConvGLU, hidden: Tensor) -> tuple[int, int]:
+def _fold(layer: ConvGLU, hidden: Moments) -> tuple[int, int]:
     """Strong and constant units become a part of the bias; they go on as weak ones that nothing reads yet."""
-    mean, deviation = hidden.mean(0), hidden.std(0)
-    strength = (mean**2 + deviation**2).sqrt()
+    mean, strength = hidden.mean, hidden.strength
     usual = strength.median().clamp(min=1e-6)
-    units = (strength > STRONG * usual) & (mean.abs() > CONSTANT * deviation)
+    units = (strength > STRONG * usual) & (mean.abs() > CONSTANT * hidden.deviation)
     count = int(units.sum())
     if count:
         layer.contract.bias.add_(layer.contract.weight[:, units] @ mean[units])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from matchattention.training.revival import revive
 from matchattention.training.settling import settle
 
 INTERVAL = 500  # steps; means drift, and a pass of the network costs as much as a few steps
+BATCHES = 4  # that a training looks at: what is silent on few pairs may be needed on others
 
 
 class Upkeep:
@@ -25,15 +27,17 @@ class Upkeep:
     Args:
         model: The network that is trained.
         updater: Its optimizer, whose weight average follows and whose centring gets the means.
-        batch: Typical pairs.
+        batches: Typical pairs; a unit counts as silent when all of them leave it so.
         mixed_precision: Whether the training computes in bf16.
         seed: Of new weights.
     """
 
-    def __init__(self, model: nn.Module, updater: Updater, batch: Batch, mixed_precision: bool, seed: int) -> None:
+    def __init__(
+        self, model: nn.Module, updater: Updater, batches: Sequence[Batch], mixed_precision: bool, seed: int
+    ) -> None:
         self.model, self.updater, self.seed = model, updater, seed
         self._twin = copy.deepcopy(model)
-        self._images = batch.image0.clone(), batch.image1.clone()
+        self._images = [(batch.image0.clone(), batch.image1.clone()) for batch in batches]
         self._mixed_precision = mixed_precision
 
     @property
@@ -75,6 +79,7 @@ class Upkeep:
             parameter.copy_(twins[name])
 
     def _pass(self) -> None:
-        device = self._images[0].device.type
+        device = self._images[0][0].device.type
         with torch.autocast(device, torch.bfloat16, enabled=self._mixed_precision):
-            self._twin(*self._images)
+            for images in self._images:
+                self._twin(*images)

@@ -9,7 +9,7 @@ import torch
 
 from matchattention.models import create_model
 from matchattention.training.presets import TINY
-from matchattention.training.settling import settle
+from matchattention.training.settling import Moments, settle
 
 
 @pytest.fixture
@@ -102,3 +102,14 @@ def test_healthy_networks_are_left_alone(network, images):
 def test_hooks_are_gone_afterwards(network, images):
     settle(network, lambda: network(*images))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+
+
+def test_moments_of_several_calls_are_those_of_one():
+    calls = [5 + torch.randn(2, 3, 4, 6), 1 + torch.randn(1, 7, 4, 6)]
+    moments = Moments()
+    for tokens in calls:
+        moments.add(tokens)
+    tokens = torch.cat([part.flatten(0, -2) for part in calls])
+    torch.testing.assert_close(moments.mean, tokens.mean(0))
+    torch.testing.assert_close(moments.deviation, tokens.std(0, correction=0))
+    torch.testing.assert_close(moments.strength, tokens.square().mean(0).sqrt())

@@ -12,13 +12,15 @@ from matchattention.training.presets import PRESETS, SourceConfig
 from matchattention.training.supply import make_source
 from matchattention.training.validation import Validator
 
-# 9.0 px before training, 6.3 px for the answer "zero everywhere", 4.4 px when this was written.
+# 9.0 px before training, 6.3 px for the answer "zero everywhere". So short a training ends between 3 and 6 px by its
+# seed and by every rounding on its way; with this seed between 3.2 and 3.9.
 BOUND = 5.5
+SEED = "1"
 
 
 def test_smoke_training_learns_to_match(tmp_path):
     preset = PRESETS["tiny-smoke"]
-    assert main(["train", "tiny-smoke", "--device", "cpu", "--output", str(tmp_path / "run")]) == 0
+    assert main(["train", "tiny-smoke", "--device", "cpu", "--seed", SEED, "--output", str(tmp_path / "run")]) == 0
     entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     validation = [entry for entry in entries if entry["kind"] == "validation"][-1]
     assert validation["step"] == preset.steps

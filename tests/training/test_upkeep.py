@@ -6,6 +6,7 @@ import torch
 
 from matchattention.models import create_model
 from matchattention.training.batch import Batch
+from matchattention.training.between_scales import inputs_by_layer, watched
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.presets import TINY
 from matchattention.training.upkeep import Upkeep
@@ -17,7 +18,7 @@ def make():
     images = [255 * torch.rand(2, 3, 64, 96) for _ in range(2)]
     field, known = torch.zeros(2, 64, 96, 2), torch.ones(2, 64, 96, dtype=torch.bool)
     updater = Updater(model, OptimizerConfig(kind="muon"))
-    return model, updater, Upkeep(model, updater, Batch(*images, field, field, known, known), False, 1)
+    return model, updater, Upkeep(model, updater, [Batch(*images, field, field, known, known)], False, 1)
 
 
 def test_weights_and_their_average_get_the_same_new_units():
@@ -56,3 +57,22 @@ def test_upkeep_does_not_depend_on_a_compiled_network():
     handles = sum(len(module._forward_pre_hooks) for module in model.modules())
     upkeep.run(0)
     assert handles == sum(len(module._forward_pre_hooks) for module in model.modules()) == 0
+
+
+def test_a_unit_that_some_pairs_wake_is_left_alone():
+    torch.manual_seed(0)
+    model = create_model(TINY).train()
+    pairs = [[255 * torch.rand(1, 3, 64, 96) for _ in range(2)], [torch.zeros(1, 3, 64, 96) for _ in range(2)]]
+    field, known = torch.zeros(1, 64, 96, 2), torch.ones(1, 64, 96, dtype=torch.bool)
+    batches = [Batch(*images, field, field, known, known) for images in pairs]
+
+    def silent(chosen):
+        updater = Updater(model, OptimizerConfig(kind="muon"))
+        upkeep = Upkeep(model, updater, chosen, False, 1)
+        seen = watched(upkeep._twin, upkeep._pass)
+        return {p.name: inputs_by_layer(p)["smooth"].amax((0, 2, 3)) <= 0 for p in seen if "feature" in p.name}
+
+    first, second, both = (silent(chosen) for chosen in ([batches[0]], [batches[1]], batches))
+    assert any((first[name] != second[name]).any() for name in both)
+    for name, units in both.items():
+        assert torch.equal(units, first[name] & second[name])
