@@ -25,7 +25,7 @@ from matchattention.errors import InputError
 from matchattention.models import checkpoint
 from matchattention.models.network import Matches
 from matchattention.training.between_scales import inputs_by_layer, watched
-from matchattention.training.settling import observed
+from matchattention.training.inside import observed
 
 SIZE = 32  # images are cropped to multiples of it, so that nothing is padded
 

@@ -74,7 +74,7 @@ def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Mat
     for name, value in precise.items():
         network.get_parameter(name).data = value
     if device.type == "cuda":
-        _replace_layers(network)
+        replace_layers(network)
         if dtype != torch.float32 and depthwise.TRITON_IS_INSTALLED:
             from matchattention.inference.lean_network import make_lean
 
@@ -92,7 +92,8 @@ def _channels_inner(weight: Tensor) -> Tensor:
     return weight.data.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
 
 
-def _replace_layers(module: nn.Module) -> None:
+def replace_layers(module: nn.Module) -> None:
+    """Projections that are padded once and norms in one kernel, in place."""
     for name, child in module.named_children():
         if isinstance(child, Projection):
             setattr(module, name, PaddedProjection(child))
@@ -101,4 +102,4 @@ def _replace_layers(module: nn.Module) -> None:
             norm.weight = child.weight
             setattr(module, name, norm)
         else:
-            _replace_layers(child)
+            replace_layers(child)

@@ -119,24 +119,33 @@ class FusedConvex(nn.Module):
         return out
 
 
-class FusedLift(nn.Module):
-    """Coarse features twice as fine, joined with the encoder's.
+def lift_matrices(upsampling: FeatureUpsampling) -> tuple[Tensor, Tensor, Tensor]:
+    """A transposed convolution and the joining matrix behind it, in fp32.
 
     The transposed convolution and its half of the joining matrix follow each other without anything in between: they
-    are one matrix, multiplied in fp32 beforehand.
+    are one matrix.
+
+    Returns:
+        (2 * 2 * fine, coarse) from coarse tokens to their four fine ones, joined; (fine, fine) from the encoder's
+        tokens; (fine,) bias.
     """
+    join = upsampling.join.weight.detach().float().flatten(1)  # (fine, 2 fine): [encoded | lifted]
+    fine = join.shape[0]
+    up = upsampling.up.weight.detach().float()  # (coarse, fine, 2, 2)
+    assert upsampling.up.bias is not None
+    assert upsampling.join.bias is not None
+    both = torch.einsum("of,cfyx->yxoc", join[:, fine:], up).flatten(0, 2)
+    bias = upsampling.join.bias.detach().float() + join[:, fine:] @ upsampling.up.bias.detach().float()
+    return both.contiguous(), join[:, :fine].contiguous(), bias
+
+
+class FusedLift(nn.Module):
+    """Coarse features twice as fine, joined with the encoder's."""
 
     def __init__(self, upsampling: FeatureUpsampling, dtype: torch.dtype) -> None:
         super().__init__()
-        join = upsampling.join.weight.detach().float().flatten(1)  # (fine, 2 fine): [encoded | lifted]
-        fine = join.shape[0]
-        up = upsampling.up.weight.detach().float()  # (coarse, fine, 2, 2)
-        assert upsampling.up.bias is not None
-        assert upsampling.join.bias is not None
-        both = torch.einsum("of,cfyx->yxoc", join[:, fine:], up).flatten(0, 2)  # (2 * 2 * fine, coarse)
-        bias = upsampling.join.bias.detach().float() + join[:, fine:] @ upsampling.up.bias.detach().float()
-        self.lift = nn.Buffer(both.to(dtype).contiguous())
-        self.matrix = nn.Buffer(join[:, :fine].to(dtype).contiguous())
+        lift, matrix, bias = lift_matrices(upsampling)
+        self.lift, self.matrix = nn.Buffer(lift.to(dtype)), nn.Buffer(matrix.to(dtype))
         self.bias = nn.Buffer(bias)
         self.smooth = PackedConvolution(upsampling.smooth, dtype, keeps_bias=False)
         assert upsampling.smooth.bias is not None

@@ -5,6 +5,7 @@ For networks too wide to be fused. Every module here stands for a plain one, whi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +21,14 @@ from matchattention.ops.triton_between import gate_and_join, step_and_norm
 
 
 class Lean(nn.Module):
-    """Stands for a plain module, which runs where there are no kernels or something is compiled."""
+    """Stands for a plain module, which runs where there are no kernels or something is compiled.
+
+    Attributes:
+        plain: the plain module.
+        run: computes the same, by kernels; every kind of lean module has its own.
+    """
+
+    run: Callable[..., Any]
 
     def __init__(self, plain: nn.Module) -> None:
         super().__init__()
@@ -29,10 +37,6 @@ class Lean(nn.Module):
     def forward(self, *inputs: Tensor) -> Any:
         plain = torch.compiler.is_compiling() or not depthwise.has_kernel(inputs[0])
         return self.plain(*inputs) if plain else self.run(*inputs)
-
-    def run(self, *inputs: Tensor) -> Any:
-        """What the plain module computes."""
-        raise NotImplementedError
 
 
 def add_product(total: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
@@ -44,7 +48,7 @@ def add_product(total: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
 class LeanBlock(Lean):
     """A `MATBlock` whose projections are padded (`frozen.PaddedProjection`)."""
 
-    def run(self, features: Tensor, cross: Tensor, self_position: Tensor) -> Refined:  # type: ignore[override]
+    def run(self, features: Tensor, cross: Tensor, self_position: Tensor) -> Refined:
         block = self.plain
         first, other, feed, config = block.first, block.cross, block.feedforward, block.config
         keep_y, heads, inner = config.keep_y, config.heads, config.channels // config.compression
@@ -86,7 +90,7 @@ def can_be_lean(block: MATBlock) -> bool:
 class LeanEncoderBlock(Lean):
     """An `EncoderBlock` that may write over its input."""
 
-    def run(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+    def run(self, tokens: Tensor) -> Tensor:
         block: EncoderBlock = self.plain
         mixer, mlp = block.mixer, block.mlp
         hidden = depthwise3x3(F.gelu(mixer.expand(block.norm1(tokens))), mixer.depthwise.weight)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchattention.inference.fused_encoder import instance_norm_gelu
-from matchattention.inference.fused_network import FusedConvex, FusedLift, transport_position
+from matchattention.inference.fused_network import FusedConvex, lift_matrices, transport_position
 from matchattention.inference.lean_blocks import Lean, LeanBlock, LeanEncoderBlock, add_product, can_be_lean
 from matchattention.layers.block import MATBlock
 from matchattention.layers.encoder import EncoderBlock, Stem
@@ -20,7 +20,7 @@ from matchattention.models.network import MatchNetwork
 class LeanStem(Lean):
     """A `Stem` with norm and GELU together."""
 
-    def run(self, image: Tensor) -> Tensor:  # type: ignore[override]
+    def run(self, image: Tensor) -> Tensor:
         stem: Stem = self.plain
         tokens = instance_norm_gelu(as_tokens(stem.first(image)).contiguous())
         return instance_norm_gelu(as_tokens(stem.second(as_image(tokens))).contiguous())
@@ -38,7 +38,7 @@ class LeanEstimate(Lean):
         """See `TransportEstimate.aggregate`."""
         return self.plain.aggregate(tokens)
 
-    def run(self, tokens: Tensor) -> Initial:  # type: ignore[override]
+    def run(self, tokens: Tensor) -> Initial:
         estimate: TransportEstimate = self.plain
         projected = F.linear(estimate.correlation.norm(tokens), self.weight)
         position = transport_position(projected, estimate.bin_score, estimate.iterations, 2)
@@ -46,16 +46,16 @@ class LeanEstimate(Lean):
 
 
 class LeanLift(Lean):
-    """A `FeatureUpsampling` whose transposed convolution and half of the joining are one matrix, as in `FusedLift`."""
+    """A `FeatureUpsampling` whose transposed convolution and half of the joining are one matrix (`lift_matrices`)."""
 
     def __init__(self, plain: FeatureUpsampling) -> None:
         super().__init__(plain)
         dtype = plain.join.weight.dtype
-        lift = FusedLift(plain, dtype)
-        self.lift, self.matrix = lift.lift, lift.matrix
-        self.bias = nn.Buffer(lift.bias.to(dtype).repeat(4))
+        lift, matrix, bias = lift_matrices(plain)
+        self.lift, self.matrix = nn.Buffer(lift.to(dtype)), nn.Buffer(matrix.to(dtype))
+        self.bias = nn.Buffer(bias.to(dtype).repeat(4))
 
-    def run(self, coarse: Tensor, encoded: Tensor) -> Tensor:  # type: ignore[override]
+    def run(self, coarse: Tensor, encoded: Tensor) -> Tensor:
         images, height, width, fine = encoded.shape
         patches = F.linear(coarse.contiguous(), self.lift, self.bias)
         patches = patches.view(images, height // 2, width // 2, 2, 2, fine).transpose(2, 3)
@@ -70,7 +70,7 @@ class LeanConvex(Lean):
         super().__init__(plain)
         self.convex = FusedConvex(plain, 1, plain.head.weight.dtype, one_kernel=False)
 
-    def run(self, features: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def run(self, features: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
         packed = torch.cat(fields, -1) if len(fields) > 1 else fields[0].contiguous()
         finer = self.convex(features, packed, packed=len(fields) > 1)
         return tuple(part.contiguous() for part in finer.split(2, -1))

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-VALUES_OF_PROGRAM = 4096
+from matchattention.ops.triton_norm import VALUES_OF_PROGRAM
 
 
 @triton.jit(do_not_specialize=["rows"])

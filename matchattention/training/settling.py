@@ -7,7 +7,6 @@ their weights moves all tokens together, which silences the ReLUs behind them an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,13 +14,31 @@ from torch import Tensor
 
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.models.network import MatchNetwork
+from matchattention.training.inside import Inside, Moments, feedforward_layers
 
 STRONG = 50.0  # a unit, beside the median one
 CONSTANT = 3.0  # a mean, beside the deviation
 
 
+class Settled(NamedTuple):
+    """What has changed.
+
+    Attributes:
+        folded: by feed-forward layer of the blocks: how many units were folded, of how many.
+        scales: where means were handed over, coarsest first.
+    """
+
+    folded: dict[str, tuple[int, int]]
+    scales: list[int]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the network is another one now."""
+        return bool(self.scales) or any(count for count, _ in self.folded.values())
+
+
 @torch.no_grad()
-def settle(model: MatchNetwork, run: Callable[[], object]) -> dict[str, tuple[int, int]]:
+def settle(model: MatchNetwork, inside: Inside) -> Settled:
     """Fold constant hidden units into biases, and hand large means of features to the biases behind them.
 
     The fold leaves out how little the units vary. Means are handed over exactly but for two things: a transposed
@@ -29,94 +46,17 @@ def settle(model: MatchNetwork, run: Callable[[], object]) -> dict[str, tuple[in
 
     Args:
         model: changes in place.
-        run: calls it with typical pairs.
-
-    Returns:
-        By feed-forward layer of the blocks: how many units were folded, of how many.
+        inside: what typical pairs bring about in it (`inside.observed`).
     """
-    inside = observed(model, run)
     folded = {name: _fold(layer, inside.hidden[name]) for name, layer in feedforward_layers(model).items()}
-    for index, scale in enumerate(inside.features):
-        if scale.mean.square().mean() > CONSTANT**2 * scale.deviation.square().mean():
-            _hand_over_mean(model, index, scale.mean)
-    return folded
-
-
-class Moments:
-    """Mean and deviation of every channel of tokens that come in several calls."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._sum: Tensor | float = 0.0
-        self._squares: Tensor | float = 0.0
-
-    def add(self, tokens: Tensor) -> None:
-        """Take (…, C) tokens in."""
-        tokens = tokens.flatten(0, -2).double()
-        self._count += len(tokens)
-        self._sum = self._sum + tokens.sum(0)
-        self._squares = self._squares + tokens.square().sum(0)
-
-    @property
-    def mean(self) -> Tensor:
-        """(C,) fp32."""
-        return torch.as_tensor(self._sum / self._count).float()
-
-    @property
-    def strength(self) -> Tensor:
-        """(C,) fp32 root mean squares."""
-        return torch.as_tensor(self._squares / self._count).sqrt().float()
-
-    @property
-    def deviation(self) -> Tensor:
-        """(C,) fp32."""
-        variance = torch.as_tensor(self._squares / self._count - (self._sum / self._count) ** 2)
-        return variance.clamp(min=0).sqrt().float()
-
-
-class Inside(NamedTuple):
-    """What went through a network.
-
-    Attributes:
-        hidden: hidden units by feed-forward layer of the blocks.
-        features: what leaves each scale, coarsest first.
-    """
-
-    hidden: dict[str, Moments]
-    features: list[Moments]
-
-
-def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
-    """Those of the blocks, by name."""
-    return {f"stages.{name}": part for name, part in model.stages.named_modules() if isinstance(part, ConvGLU)}
-
-
-@torch.no_grad()
-def observed(model: MatchNetwork, run: Callable[[], object]) -> Inside:
-    """What goes through a network while ``run`` calls it, once or several times."""
-    hidden = {name: Moments() for name in feedforward_layers(model)}
-    features = [Moments() for _ in model.stages]
-
-    def keep_hidden(name: str) -> Callable[..., None]:
-        return lambda module, inputs: hidden[name].add(inputs[0])
-
-    def keep_features(scale: Moments) -> Callable[..., None]:
-        return lambda module, inputs, output: scale.add(output.features)
-
-    handles = [
-        layer.contract.register_forward_pre_hook(keep_hidden(name))
-        for name, layer in feedforward_layers(model).items()
+    scales = [
+        index
+        for index, scale in enumerate(inside.features)
+        if scale.mean.square().mean() > CONSTANT**2 * scale.deviation.square().mean()
     ]
-    handles += [
-        stage[-1].register_forward_hook(keep_features(scale))  # type: ignore[index]
-        for stage, scale in zip(model.stages, features)
-    ]
-    try:
-        run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return Inside(hidden, features)
+    for index in scales:
+        _hand_over_mean(model, index, inside.features[index].mean)
+    return Settled(folded, scales)
 
 
 def _fold(layer: ConvGLU, hidden: Moments) -> tuple[int, int]:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from matchattention.models.network import MatchNetwork
 from matchattention.training.batch import Batch
-from matchattention.training.between_scales import watched
+from matchattention.training.between_scales import Passage, watched
+from matchattention.training.inside import Inside, observed
 from matchattention.training.optimizer import Updater
 from matchattention.training.revival import revive
 from matchattention.training.settling import settle
@@ -55,14 +56,25 @@ class Upkeep:
     def run(self, step: int) -> dict[str, tuple[int, int]]:
         """Settle, wake and measure; returns, by module, how many units got new weights, of how many."""
         self._twin.load_state_dict(self.model.state_dict())
-        found = settle(self._twin, self._pass) if isinstance(self._twin, MatchNetwork) else {}
-        self._take_over(biases_move=True)
-        seen = watched(self._twin, self._pass)
+        seen, found = self._settle()
         found |= revive(seen, self.seed + step)  # changes nothing of what comes into the modules
         self._take_over(biases_move=False)
         if self.updater.centring is not None:
             self.updater.centring.measure(seen)
         return found
+
+    def _settle(self) -> tuple[list[Passage], dict[str, tuple[int, int]]]:
+        """What comes into the layers between scales once the twin is settled, and what was folded for that."""
+        twin = self._twin
+        if not isinstance(twin, MatchNetwork):
+            return watched(twin, self._pass), {}
+        inside: list[Inside] = []
+        seen = watched(twin, lambda: inside.append(observed(twin, self._pass)))
+        settled = settle(twin, inside[0])
+        if settled.changed:
+            self._take_over(biases_move=True)
+            seen = watched(twin, self._pass)
+        return seen, settled.folded
 
     def _take_over(self, biases_move: bool) -> None:
         """The twin's weights are the network's from now on; the average gets what is new in them.

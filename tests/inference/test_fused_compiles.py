@@ -83,7 +83,7 @@ print(json.dumps(used))
 LEAN = """
 import contextlib
 from dataclasses import replace
-from matchattention.inference.frozen import _replace_layers
+from matchattention.inference.frozen import replace_layers
 from matchattention.inference.lean_network import make_lean
 from matchattention.layers import families
 from matchattention.models.network import MatchNetwork
@@ -96,7 +96,7 @@ with torch.device("meta"):
 precise = {p for p in network.parameters() if p.shape in ((), (2,))}
 for parameter in set(network.parameters()) - precise:
     parameter.data = parameter.data.half()
-_replace_layers(network.requires_grad_(False))
+replace_layers(network.requires_grad_(False))
 make_lean(network)
 
 def attend(q, k, v, position, window, *more, need_weights=True, **named):

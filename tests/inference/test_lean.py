@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from matchattention.inference.frozen import _replace_layers, freeze
+from matchattention.inference.frozen import freeze, replace_layers
 from matchattention.inference.lean_blocks import Lean, LeanBlock
 from matchattention.inference.lean_network import make_lean
 from matchattention.models.config import NetworkConfig
@@ -30,7 +30,7 @@ def kernels(monkeypatch):
 def lean(network):
     """What `freeze` makes of a network on a GPU, in fp32."""
     made = copy.deepcopy(network)
-    _replace_layers(made)
+    replace_layers(made)
     make_lean(made)
     return made
 

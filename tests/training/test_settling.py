@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from matchattention.models import create_model
+from matchattention.training.inside import Moments, observed
 from matchattention.training.presets import TINY
-from matchattention.training.settling import Moments, settle
+from matchattention.training.settling import settle
 
 
 @pytest.fixture
@@ -29,6 +30,10 @@ def images():
     return [255 * torch.rand(2, 3, 96, 128, generator=generator) for _ in range(2)]
 
 
+def settled(network, images):
+    return settle(network, observed(network, lambda: network(*images)))
+
+
 def make_constant(layer, unit, factor=1e4):
     """One hidden unit that says the same, loudly, to every token."""
     with torch.no_grad():
@@ -46,12 +51,12 @@ def test_constant_units_become_biases(network, images):
     layer = network.stages[0][-1].feedforward
     make_constant(layer, 3)
     before = network(*images)
-    found = settle(network, lambda: network(*images))
+    found = settled(network, images).folded
     count = len(network.stages[0]) - 1
     assert found[f"stages.0.{count}.feedforward"] == (1, layer.contract.in_features)
     assert sum(folded for folded, _ in found.values()) == 1
     assert not layer.contract.weight[:, 3].any()
-    assert settle(network, lambda: network(*images))[f"stages.0.{count}.feedforward"][0] == 0, "the unit is weak now"
+    assert settled(network, images).folded[f"stages.0.{count}.feedforward"][0] == 0, "the unit is weak now"
     after = network(*images)
     for step, former in zip(after.steps, before.steps):
         if step.scale == 32:
@@ -62,7 +67,7 @@ def test_constant_units_become_biases(network, images):
 def test_features_leave_every_scale_without_a_mean(network, images):
     for stage in network.stages:
         stage[-1].feedforward.contract.bias += 30 * torch.randn_like(stage[-1].feedforward.contract.bias)
-    settle(network, lambda: network(*images))
+    assert settled(network, images).scales == [0, 1, 2, 3]
     means = []
     for stage in network.stages:
         stage[-1].register_forward_hook(lambda module, inputs, output: means.append(output.features.mean((0, 1, 2))))
@@ -84,7 +89,7 @@ def test_means_are_handed_over_exactly_where_taps_agree_and_no_border_is_seen(ne
     for stage in network.stages:
         stage[-1].feedforward.contract.bias += 30 * torch.randn_like(stage[-1].feedforward.contract.bias)
     changed = copy.deepcopy(network)
-    settle(changed, lambda: changed(*images))
+    assert settled(changed, images).changed
     biases = [net.stages[0][-1].feedforward.contract.bias for net in (changed, network)]
     assert not torch.equal(*biases)
     torch.testing.assert_close(changed(*images).field, network(*images).field, rtol=1e-3, atol=1e-3)
@@ -93,14 +98,13 @@ def test_means_are_handed_over_exactly_where_taps_agree_and_no_border_is_seen(ne
 @torch.no_grad()
 def test_healthy_networks_are_left_alone(network, images):
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    found = settle(network, lambda: network(*images))
-    assert not any(count for count, _ in found.values())
+    assert not settled(network, images).changed
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
 @torch.no_grad()
 def test_hooks_are_gone_afterwards(network, images):
-    settle(network, lambda: network(*images))
+    settled(network, images)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
 
 
