@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md from the JSON files of benchmarks/results.
+"""Write the tables and plots of docs/performance.md from the JSON files of benchmarks/results.
 
     python benchmarks/performance_page.py
 
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from performance_plots import draw
 
 from matchattention.bench.kernels import ATTENTION_KERNELS
 from matchattention.data.atomic import replacing
@@ -38,7 +41,7 @@ def milliseconds(row: dict[str, Any]) -> str:
     """Median and 90th percentile, or why there is none."""
     if "median_ms" not in row:
         return row.get("failed", "–")
-    digits = 3 if row["median_ms"] < 10 else 1
+    digits = 4 if row["median_ms"] < 0.1 else 3 if row["median_ms"] < 10 else 1
     return f"{row['median_ms']:.{digits}f} ({row['p90_ms']:.{digits}f})"
 
 
@@ -51,29 +54,33 @@ def gibibytes(row: dict[str, Any]) -> str:
     return "–" if peak is None else f"{peak / 2**30:.2f}"
 
 
+def over_launches(row: dict[str, Any]) -> str:
+    return f"{row['over_floor_and_launches']:.2f}" if "over_floor_and_launches" in row else ""
+
+
 def operator_section(data: dict[str, Any]) -> str:
+    knows_launch = "launch_ms" in data
     rows = []
     for case in data.get("cases", []):
         if "forward" not in case:
-            rows.append([case["name"], case["positions"], case.get("failed", "–"), "", "", "", ""])
+            rows.append([case["name"], case["positions"], case.get("failed", "–"), *[""] * (6 if knows_launch else 4)])
             continue
-        forward, both = case["forward"], case.get("forward_backward")
-        rows.append(
-            [
-                case["name"], case["positions"], milliseconds(forward), over_floor(forward),
-                f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
-                milliseconds(both) if both else "", over_floor(both or {}),
-            ]
-        )
-    head = [
-        "case", "positions", "forward, ms (p90)", "x floor", "peak / (in + out)", "with backward, ms (p90)", "x floor"
-    ]
+        forward, both = case["forward"], case.get("forward_backward") or {}
+        peak = forward.get("peak_over_inputs_and_outputs")
+        row = [case["name"], case["positions"], milliseconds(forward), over_floor(forward), over_launches(forward)]
+        row += ["–" if peak is None else f"{peak:.3f}", milliseconds(both) if both else "", over_floor(both)]
+        row.append(over_launches(both))
+        rows.append(row if knows_launch else [*row[:4], *row[5:8]])
+    floors = ["x floor", "x (floor + launches)"] if knows_launch else ["x floor"]
+    head = ["case", "positions", "forward, ms (p90)", *floors, "peak / (in + out)", "with backward, ms (p90)", *floors]
     text = ""
     if "copy_bandwidth_bytes_per_s" in data:
         text += f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
+    if knows_launch:
+        text += f"A kernel that does nothing takes {1e3 * data['launch_ms']:.2f} us. "
     if "growth_exponent" in data:
-        text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}. "
-    return text + "\n\n" + table(head, rows)
+        text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}."
+    return text.rstrip() + "\n\n" + table(head, rows)
 
 
 def network_section(data: dict[str, Any]) -> str:
@@ -176,10 +183,12 @@ SECTIONS = {
 
 
 def main() -> None:
+    paths = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    results = {path.stem: json.loads(path.read_text()) for path in paths}
+    draw(results, ROOT / "docs" / "images" / "performance.png")
     parts = []
     for kind, (title, render) in SECTIONS.items():
-        for path in sorted((ROOT / "benchmarks" / "results").glob(f"{kind}-*.json")):
-            data = json.loads(path.read_text())
+        for data in (data for stem, data in results.items() if stem.startswith(f"{kind}-")):
             name = f"{title}: {data['network']}" if "network" in data else title
             parts.append(f"### {name}\n\n{where(data)}\n\n{render(data)}")
     page = ROOT / "docs" / "performance.md"

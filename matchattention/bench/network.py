@@ -17,7 +17,7 @@ from matchattention.inference.deploy import Mode, compile_for_inference, fuses_w
 from matchattention.inference.precision import choose_precision
 from matchattention.models.flops import count_flops
 from matchattention.models.network import LARGE, MatchNetwork
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 
 # Height, width px; multiples of 32.
 LARGE_SIZES = {"2K": (1088, 2048), "4K": (2176, 3840), "8K": (4320, 7680)}
@@ -85,14 +85,14 @@ def profile_mode(
 def plain_operations() -> Iterator[None]:
     """Exact arithmetic in plain PyTorch: fp32 kernels of ours, needed by nothing else, would first be compiled."""
     settings = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    has_kernel = depthwise.has_kernel
+    has_kernel = kernels.has_kernel
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    depthwise.has_kernel = lambda tokens: False  # type: ignore[assignment]
+    kernels.has_kernel = lambda tokens: False  # type: ignore[assignment]
     try:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = settings
-        depthwise.has_kernel = has_kernel
+        kernels.has_kernel = has_kernel
 
 
 def parity(

@@ -128,6 +128,12 @@ def copy_bandwidth(device: torch.device) -> float:
     return 2 * 4 * count / (timing.median_ms * 1e-3)
 
 
+def launch_ms(device: torch.device) -> float:
+    """What the GPU takes for a kernel that does nothing, in a row of others: no kernel is faster."""
+    one = torch.zeros(1, device=device)
+    return measure_kernels(one.zero_, device, seconds=0.1).median_ms
+
+
 def growth_exponent(sizes: list[float], times: list[float]) -> float:
     """Slope of log time over log size, by least squares: 1 is linear."""
     x = torch.tensor(sizes, dtype=torch.float64).log()

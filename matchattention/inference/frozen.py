@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from matchattention.layers.tokens import LayerNorm, Projection
 from matchattention.models.network import MatchNetwork
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 
 
 class InDtype(nn.Module):
@@ -49,7 +49,7 @@ class FrozenNorm(LayerNorm):
     """A `LayerNorm` of half-precision rows in one kernel; PyTorch needs three, and is slow for odd widths."""
 
     def forward(self, tokens: Tensor) -> Tensor:
-        plain = tokens.dtype == torch.float32 or not depthwise.has_kernel(tokens)
+        plain = tokens.dtype == torch.float32 or not kernels.has_kernel(tokens)
         if plain or torch.compiler.is_compiling():
             return super().forward(tokens)
         from matchattention.ops.triton_norm import layer_norm
@@ -75,7 +75,7 @@ def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Mat
         network.get_parameter(name).data = value
     if device.type == "cuda":
         replace_layers(network)
-        if dtype != torch.float32 and depthwise.TRITON_IS_INSTALLED:
+        if dtype != torch.float32 and kernels.TRITON_IS_INSTALLED:
             from matchattention.inference.lean_network import make_lean
 
             make_lean(network)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from matchattention.layers.block import MATBlock, Refined, SelfMatchAttention
 from matchattention.layers.encoder import EncoderBlock
 from matchattention.layers.tokens import swap_views
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 from matchattention.ops.depthwise import convglu_mix, depthwise3x3
 from matchattention.ops.triton_between import gate_and_join, step_and_norm
 
@@ -35,7 +35,7 @@ class Lean(nn.Module):
         self.plain: Any = plain
 
     def forward(self, *inputs: Tensor) -> Any:
-        plain = torch.compiler.is_compiling() or not depthwise.has_kernel(inputs[0])
+        plain = torch.compiler.is_compiling() or not kernels.has_kernel(inputs[0])
         return self.plain(*inputs) if plain else self.run(*inputs)
 
 

@@ -5,12 +5,13 @@ On a GPU both are Triton kernels (`triton_depthwise`) behind torch.library; else
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from matchattention.ops import kernels
 
 
 def depthwise3x3(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -24,7 +25,7 @@ def depthwise3x3(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     Returns:
         (B, H, W, C), contiguous, in the dtype of `x`.
     """
-    if has_kernel(x):
+    if kernels.has_kernel(x):
         return torch.ops.matchattention.depthwise3x3(x, weight, bias)
     return depthwise3x3_plain(x, weight, bias)
 
@@ -40,7 +41,7 @@ def convglu_mix(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     Returns:
         (B, H, W, D), contiguous, in the dtype of `h`.
     """
-    if has_kernel(h):
+    if kernels.has_kernel(h):
         return torch.ops.matchattention.convglu_mix(h, weight, bias)
     return convglu_mix_plain(h, weight, bias)
 
@@ -57,15 +58,6 @@ def convglu_mix_plain(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> 
     """`convglu_mix` in plain PyTorch: the specification of the kernel."""
     gate, value = h.chunk(2, dim=-1)
     return F.gelu(depthwise3x3_plain(gate, weight, bias)) * value
-
-
-# Asked once here: a compiler that traces a call cannot follow the question.
-TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
-
-
-def has_kernel(tokens: Tensor) -> bool:
-    """Whether Triton's kernels serve these tokens."""
-    return tokens.is_cuda and tokens.dtype != torch.float64 and TRITON_IS_INSTALLED
 
 
 _library = torch.library.Library("matchattention", "FRAGMENT")

@@ -207,6 +207,7 @@ class Trainer:
                 logged_at, logged_samples = time.monotonic(), self.counters.samples
             if now - saved_at >= self.options.save_seconds and self.replicas.is_first:
                 self._save(self.options.folder / STATE_FILE)
+                self._write_checkpoint()  # what travels must be there before the machine may be gone
                 saved_at = time.monotonic()
             interval = self.options.validate_seconds
             if interval is not None and now - validated_at >= interval:

@@ -65,14 +65,24 @@ def test_image_pair_matches_along_its_disparity():
 
 def test_operator_case_states_bytes_flops_and_floor():
     case = operator_bench.Case("small", 1, 6, 8, 2, 4, (1, 4), torch.float32, False)
-    found = operator_bench.run_case(case, CPU, bandwidth=1e9, backward=True, seconds=0.0)
+    limits = operator_bench.Limits(bandwidth=1e9, launch_ms=0.5)
+    found = operator_bench.run_case(case, CPU, limits, backward=True, seconds=0.0)
     tokens = 48
     features, positions, weights = tokens * 2 * 4 * 4, tokens * 2 * 4, tokens * 2 * 4 * 4
     moved = 4 * features + positions + weights
     assert found["forward"]["bytes"] == moved
     assert found["forward"]["floor_ms"] == pytest.approx(moved / 1e9 * 1e3)
     assert found["forward_backward"]["bytes"] == moved + 2 * (3 * features + positions) + features + weights
+    for row, launches in ((found["forward"], 1), (found["forward_backward"], 2)):
+        reachable = row["floor_ms"] + launches * 0.5
+        assert row["over_floor_and_launches"] == pytest.approx(row["median_ms"] / reachable)
     assert found["flops"] == match_attention_flops(torch.Size((1, 6, 8, 2, 4)), torch.Size((1, 6, 8, 2, 4)), 1, 4)
+
+
+def test_cases_of_a_4k_image_are_rts_largest_maps():
+    cases = list(operator_bench.rt_cases_of_4k(torch.float16))
+    assert [case.name for case in cases] == ["rt-4K-1/4-self", "rt-4K-1/4-cross"]
+    assert {(case.height, case.width, case.channels) for case in cases} == {(544, 960, 2)}
 
 
 def test_a_failing_case_is_recorded_and_the_rest_goes_on(monkeypatch):

@@ -3,6 +3,8 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 PAGE = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "performance_page.py"))
 TIME = {"median_ms": 1.5, "p90_ms": 1.6, "runs": 9, "peak_bytes": 2**30}
 HEAD = {"network": "rt", "trained_weights": False, "shape": [512, 1024], "precision": "fp16", "flops": 6e10}
@@ -36,6 +38,41 @@ def test_a_whole_run():
     assert "| 2K | 2048x1088 | 1.500 (1.600) | 1.00 |" in text
     assert "power 1.000, with the pixels of all passes to the power 0.900; memory with pixels to the power 0.8" in text
     assert "takes 120 us: 8.0 % of the 1500 us" in text
+
+
+def test_the_operators_launches_are_shown_where_they_were_timed():
+    timed = {**TIME, "over_floor": 9.0, "over_floor_and_launches": 1.25}
+    case = {"name": "small", "positions": "smooth", "forward": timed, "forward_backward": timed}
+    failed = {"name": "large", "positions": "smooth", "failed": "no"}
+    rows = PAGE["operator_section"]({"cases": [case, failed], "launch_ms": 0.0015}).splitlines()
+    assert rows[0] == "A kernel that does nothing takes 1.50 us."
+    assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | 1.25 | – | 1.500 (1.600) | 9.00 | 1.25 |"
+    rows = PAGE["operator_section"]({"cases": [case, failed]}).splitlines()
+    assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | – | 1.500 (1.600) | 9.00 |"
+    assert len({row.count("|") for row in rows[2:]}) == 1
+
+
+def test_plots(tmp_path):
+    pytest.importorskip("matplotlib")
+    kernels = [{"name": "block_attention_kernel", "total_us": 9.0}, {"name": "unheard_of", "total_us": 1.0}]
+    timed = {**TIME, "floor_ms": 1.0}
+    whole = {
+        "operator-nvidia-h200": {
+            "cases": [
+                {"name": "s3-8", "positions": "smooth", "shape": [1, 8, 8, 4, 64], "forward": timed},
+                {"name": "s3-9", "positions": "smooth", "failed": "no"},
+            ]
+        },
+        "network-rt-nvidia-h200": {
+            **HEAD, "modes": {"fused": {**TIME, "kernels": kernels, "busy_us": 10.0}},
+            "large": {"2K": {"shape": [1088, 2048], "mode": "fused", **TIME}, "4K": {"failed": "no"}},
+        },
+    }
+    sizes = []
+    for name, results in (("nothing", {}), ("whole", whole)):
+        PAGE["draw"](results, tmp_path / f"{name}.png")
+        sizes.append((tmp_path / f"{name}.png").stat().st_size)
+    assert sizes[0] < sizes[1] / 3
 
 
 def test_scenes():

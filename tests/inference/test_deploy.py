@@ -9,7 +9,7 @@ from matchattention.inference.frozen import FrozenNorm, PaddedProjection, freeze
 from matchattention.layers.tokens import LayerNorm, Projection
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 
 SMALL = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
@@ -69,7 +69,7 @@ def test_padded_projection_is_the_projection():
 @torch.no_grad()
 def test_frozen_norm_is_the_norm(monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(depthwise, "has_kernel", lambda tokens: True)
+    monkeypatch.setattr(kernels, "has_kernel", lambda tokens: True)
     for width, rows in ((34, (2, 5, 7)), (16, (3,)), (1538, (3, 1)), (8, (0,))):
         norm = LayerNorm(width).to(torch.float16)
         norm.weight += 0.1 * torch.randn_like(norm.weight)

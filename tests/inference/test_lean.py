@@ -13,18 +13,18 @@ from matchattention.inference.lean_blocks import Lean, LeanBlock
 from matchattention.inference.lean_network import make_lean
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import NETWORKS
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 from matchattention.ops.triton_between import gate_and_join, step_and_norm
 from tests.inference.test_fused import DEVICE, SMALL, images, lively
 
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = pytest.mark.usefixtures("kernels_on_a_cpu")
 FLOW = {"task": "flow", "windows": ((4, 4),) * 4}
 
 
 @pytest.fixture
-def kernels(monkeypatch):
+def kernels_on_a_cpu(monkeypatch):
     """Kernels run on a CPU too, in the interpreter."""
-    monkeypatch.setattr(depthwise, "has_kernel", lambda tokens: True)
+    monkeypatch.setattr(kernels, "has_kernel", lambda tokens: True)
 
 
 def lean(network):

@@ -11,7 +11,7 @@ from matchattention import create_model
 from matchattention.layers.encoder import SepConv
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.models.config import NetworkConfig
-from matchattention.ops import depthwise
+from matchattention.ops import kernels
 from matchattention.ops.triton_backend import interprets
 
 CONFIG = NetworkConfig(channels=(16, 16, 16, 16), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
@@ -21,7 +21,7 @@ CONFIG = NetworkConfig(channels=(16, 16, 16, 16), encoder_depths=(1, 1, 1, 1), d
 def network(monkeypatch):
     if not interprets():
         pytest.skip("needs TRITON_INTERPRET=1 before Triton is imported")
-    monkeypatch.setattr(depthwise, "has_kernel", lambda tokens: True)
+    monkeypatch.setattr(kernels, "has_kernel", lambda tokens: True)
     torch.manual_seed(0)
     yield create_model(CONFIG).use_backend("triton")
     torch._dynamo.reset()

@@ -89,6 +89,24 @@ def test_a_run_leaves_state_checkpoint_log_and_export(tmp_path):
     assert _entries(tmp_path / "run", "validation")
 
 
+def test_a_run_whose_machine_is_taken_away_leaves_what_it_saved_last(tmp_path, monkeypatch):
+    export = tmp_path / "export"
+    trainer = _trainer(tmp_path / "run", steps=6, export=export, save_seconds=0.0)
+    one_step = trainer._one_step
+
+    def vanish_in_the_third() -> None:
+        if trainer.counters.steps == 2:
+            raise RuntimeError("the machine is gone")
+        one_step()
+
+    monkeypatch.setattr(trainer, "_one_step", vanish_in_the_third)
+    with pytest.raises(RuntimeError, match="gone"):
+        trainer.run()
+    whole = tmp_path / "model.safetensors"
+    whole.write_bytes(join_parts(export / "model.safetensors"))
+    assert checkpoint.read_header(whole)[1]["steps"] == 2
+
+
 def test_an_export_can_be_continued(tmp_path):
     export = tmp_path / "export"
     first = _trainer(tmp_path / "run", steps=6, export=export)
