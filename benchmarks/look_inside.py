@@ -4,8 +4,9 @@
 
 Prints the mean end-point error (all known pixels) after the initial blocks, after every attention and at full
 resolution: a scale whose blocks change nothing has learned nothing. Then, for each ReLU between two scales, how many
-units fire, and mean and deviation of its inputs: a scale behind silent units sees constants. Last, the strongest hidden
-unit of each scale's last block: one that is a large constant moves all tokens with every update of its weights.
+units fire, and mean and deviation of its inputs: a scale behind silent units sees constants. For convex upsamplings
+also the mean weight of the strongest neighbour: at 1 no gradient passes. Last, the strongest hidden unit of each
+scale's last block: one that is a large constant moves all tokens with every update of its weights.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from matchattention.data.datasets.registry import open_dataset
 from matchattention.data.datasets.sample import StereoSample
 from matchattention.errors import InputError
+from matchattention.layers.upsampling import ConvexUpsampling
 from matchattention.models import checkpoint
 from matchattention.models.network import Matches
 from matchattention.training.between_scales import inputs_by_layer, watched
@@ -82,13 +84,16 @@ def main() -> None:
             f"{passage.name}: {int(units.sum())} of {len(units)} units fire, on {100 * share:.0f} % of the tokens; "
             f"inputs have means of {mean.abs().mean():.1f} and deviations of {deviation.mean():.1f}"
         )
+        if isinstance(passage.module, ConvexUpsampling):
+            strongest = passage.module.neighbour_weights(passage.inputs[0]).amax(-2).mean()
+            print(f"{passage.name}: weight of the strongest neighbour {strongest:.3f}")
     hidden = observed(model, lambda: model(left, right)).hidden
     for index, stage in enumerate(model.stages):
         name = f"stages.{index}.{len(stage) - 1}.feedforward"  # type: ignore[arg-type]
         units = hidden[name]
-        strongest = int(units.strength.argmax())
+        loudest = int(units.strength.argmax())
         print(
-            f"{name}: strongest hidden unit {units.mean[strongest]:.1f}, deviation {units.deviation[strongest]:.1f}; "
+            f"{name}: strongest hidden unit {units.mean[loudest]:.1f}, deviation {units.deviation[loudest]:.1f}; "
             f"the median unit has {units.strength.median():.2f}"
         )
 

@@ -77,7 +77,7 @@ def operator_section(data: dict[str, Any]) -> str:
     if "copy_bandwidth_bytes_per_s" in data:
         text += f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
     if knows_launch:
-        text += f"A kernel that does nothing takes {1e3 * data['launch_ms']:.2f} us. "
+        text += f"A kernel that changes one number takes {1e3 * data['launch_ms']:.2f} us. "
     if "growth_exponent" in data:
         text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}."
     return text.rstrip() + "\n\n" + table(head, rows)

@@ -21,7 +21,7 @@ class Limits(NamedTuple):
 
     Attributes:
         bandwidth: bytes a second of a plain copy.
-        launch_ms: time of a kernel that does nothing.
+        launch_ms: time of a kernel that changes one number.
     """
 
     bandwidth: float
@@ -198,7 +198,7 @@ def bench_operator(
     `keep` takes the results so far after each case.
     """
     limits = Limits(copy_bandwidth(device), launch_ms(device))
-    say(f"copy bandwidth {limits.bandwidth / 1e9:.0f} GB/s, an empty kernel {1e3 * limits.launch_ms:.2f} us")
+    say(f"copy bandwidth {limits.bandwidth / 1e9:.0f} GB/s, the smallest kernel {1e3 * limits.launch_ms:.2f} us")
     results: dict[str, Any] = {
         "copy_bandwidth_bytes_per_s": limits.bandwidth, "launch_ms": limits.launch_ms, "cases": []
     }

@@ -229,7 +229,7 @@ class Trainer:
     def _look_after(self, upkeep: Upkeep) -> None:
         self.feed.wait()
         renewed = upkeep.run(self.counters.steps)
-        for tensors in (self.updater.parameters, self.updater.average, upkeep.means):
+        for tensors in (self.updater.parameters, self.updater.average, upkeep.measured):
             self.replicas.share(tensors)
         self.feed.wait()
         if found := [f"{name} {count} of {units}" for name, (count, units) in renewed.items() if count]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from matchattention.errors import InputError
-from matchattention.training.centring import Centring
 from matchattention.training.muon import Muon, is_matrix
+from matchattention.training.standardising import Standardising
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class OptimizerConfig:
         betas: AdamW's.
         momentum: Muon's.
         clip: Largest gradient norm; longer gradients are scaled down to it.
-        centred: Whether layers between scales are updated as if their inputs had no mean, once it is measured.
+        standardised: Whether layers between scales are updated as if their inputs had no mean and no large deviation,
+            once these are measured.
         average_decay: Decay of the exponential average of the weights, reached gradually.
     """
 
@@ -33,7 +34,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.99)
     momentum: float = 0.95
     clip: float = 1.0
-    centred: bool = True
+    standardised: bool = True
     average_decay: float = 0.999
 
     def __post_init__(self) -> None:
@@ -79,7 +80,7 @@ class Updater:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate  # one tensor for all, also where the optimizer copies its defaults
-        self.centring = Centring(model) if config.centred else None
+        self.standardising = Standardising(model) if config.standardised else None
         self.average = [p.detach().clone() for p in self.parameters]
         self._fill_state()
 
@@ -98,8 +99,9 @@ class Updater:
         found = {names[id(p)]: dict(self.optimizer.state[p]) for p in self._rest}
         for parameter, momentum in self.muon.momenta() if self.muon is not None else ():
             found[names[id(parameter)]] = {"momentum": momentum}
-        for name, mean in self.centring.means.items() if self.centring is not None else ():
-            found[name]["mean"] = mean
+        if self.standardising is not None:
+            for name, mean in self.standardising.means.items():
+                found[name] |= {"mean": mean, "scale": self.standardising.scales[name]}
         return found
 
     def set_rates(self, learning_rate: float, step: int) -> None:
@@ -111,8 +113,8 @@ class Updater:
     @torch.no_grad()
     def update(self) -> None:
         """Clip, step, average. A gradient that is not finite leaves the weights and moments as they are."""
-        if self.centring is not None:
-            self.centring.before_update()
+        if self.standardising is not None:
+            self.standardising.before_update()
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         finite = torch.isfinite(norm)
@@ -125,8 +127,8 @@ class Updater:
         optimizer.step()
         if self.muon is not None:
             self.muon.step(self.rate, divisor, finite)
-        if self.centring is not None:
-            self.centring.after_update()
+        if self.standardising is not None:
+            self.standardising.after_update()
         weights: list[Tensor] = [p.detach() for p in self.parameters]
         difference = list(torch._foreach_sub(weights, self.average))  # type: ignore[arg-type]
         torch._foreach_mul_(difference, self._average_weight)

@@ -7,6 +7,7 @@ their weights moves all tokens together, which silences the ReLUs behind them an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -57,6 +58,24 @@ def settle(model: MatchNetwork, inside: Inside) -> Settled:
     for index in scales:
         _hand_over_mean(model, index, inside.features[index].mean)
     return Settled(folded, scales)
+
+
+@torch.no_grad()
+def merge_biases(weights: Mapping[str, Tensor]) -> None:
+    """Move the biases of transposed convolutions into those of the layers that join their results, exactly.
+
+    No ReLU lies between the two, so one bias is enough; the first one would carry means of hundreds into the second
+    layer, whose weights could then not change without shifting every unit.
+
+    Args:
+        weights: of a network or of its average, by name; change in place.
+    """
+    for name, bias in weights.items():
+        if name.endswith(".up.bias"):
+            lift = name.removesuffix("up.bias")
+            brought = weights[f"{lift}join.weight"][:, -len(bias) :, 0, 0]
+            weights[f"{lift}join.bias"].add_(brought @ bias)
+            bias.zero_()
 
 
 def _fold(layer: ConvGLU, hidden: Moments) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a network needs now and then while it trains: constants taken out, silent units woken, means measured."""
+"""What a network needs now and then while it trains: constants taken out, silent units woken, inputs measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matchattention.training.between_scales import Passage, watched
 from matchattention.training.inside import Inside, observed
 from matchattention.training.optimizer import Updater
 from matchattention.training.revival import revive
-from matchattention.training.settling import settle
+from matchattention.training.settling import merge_biases, settle
 
 INTERVAL = 500  # steps; means drift, and a pass of the network costs as much as a few steps
 BATCHES = 4  # that a training looks at: what is silent on few pairs may be needed on others
@@ -27,7 +27,7 @@ class Upkeep:
 
     Args:
         model: The network that is trained.
-        updater: Its optimizer, whose weight average follows and whose centring gets the means.
+        updater: Its optimizer, whose weight average follows and whose standardising is told what comes in.
         batches: Typical pairs; a unit counts as silent when all of them leave it so.
         mixed_precision: Whether the training computes in bf16.
         seed: Of new weights.
@@ -42,25 +42,29 @@ class Upkeep:
         self._mixed_precision = mixed_precision
 
     @property
-    def means(self) -> list[Tensor]:
-        """What the updates are centred with."""
-        centring = self.updater.centring
-        return [] if centring is None else list(centring.means.values())
+    def measured(self) -> list[Tensor]:
+        """What the updates are standardised with."""
+        standardising = self.updater.standardising
+        return [] if standardising is None else [*standardising.means.values(), *standardising.scales.values()]
 
     @property
     def is_due_at_once(self) -> bool:
         """Whether no state that is continued has brought means along."""
-        return not any(bool(mean.any()) for mean in self.means)
+        standardising = self.updater.standardising
+        return standardising is None or not any(bool(mean.any()) for mean in standardising.means.values())
 
     @torch.no_grad()
     def run(self, step: int) -> dict[str, tuple[int, int]]:
         """Settle, wake and measure; returns, by module, how many units got new weights, of how many."""
         self._twin.load_state_dict(self.model.state_dict())
         seen, found = self._settle()
+        averages = dict(zip(self.updater.names, self.updater.average))
+        for weights in (dict(self._twin.named_parameters()), dict(self.model.named_parameters()), averages):
+            merge_biases(weights)
         found |= revive(seen, self.seed + step)  # changes nothing of what comes into the modules
         self._take_over(biases_move=False)
-        if self.updater.centring is not None:
-            self.updater.centring.measure(seen)
+        if self.updater.standardising is not None:
+            self.updater.standardising.measure(seen)
         return found
 
     def _settle(self) -> tuple[list[Passage], dict[str, tuple[int, int]]]:

@@ -45,7 +45,7 @@ def test_the_operators_launches_are_shown_where_they_were_timed():
     case = {"name": "small", "positions": "smooth", "forward": timed, "forward_backward": timed}
     failed = {"name": "large", "positions": "smooth", "failed": "no"}
     rows = PAGE["operator_section"]({"cases": [case, failed], "launch_ms": 0.0015}).splitlines()
-    assert rows[0] == "A kernel that does nothing takes 1.50 us."
+    assert rows[0] == "A kernel that changes one number takes 1.50 us."
     assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | 1.25 | – | 1.500 (1.600) | 9.00 | 1.25 |"
     rows = PAGE["operator_section"]({"cases": [case, failed]}).splitlines()
     assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | – | 1.500 (1.600) | 9.00 |"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.nn.functional as F
 
+from matchattention.layers.upsampling import ConvexUpsampling
 from matchattention.models import create_model
 from matchattention.training.between_scales import watched
 from matchattention.training.presets import TINY
-from matchattention.training.revival import revive
+from matchattention.training.revival import FAR, bilinear_logits, revive
 
 
 def network_and_pair():
@@ -76,3 +79,35 @@ def test_new_units_fire_on_about_half_of_the_tokens():
     with torch.no_grad():
         model(*pair)
     assert 0.3 < shares[0] < 0.7
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_bilinear_logits_interpolate(factor):
+    upsample = ConvexUpsampling(8, 8, factor)
+    field = torch.rand(1, 5, 7, 2)
+    with torch.no_grad():
+        upsample.weights.weight.zero_()
+        upsample.weights.bias.copy_(bilinear_logits(factor))
+        (found,) = upsample(torch.zeros(1, 5, 7, 8), field)
+    images = F.pad(field.permute(0, 3, 1, 2), (1, 1, 1, 1), mode="replicate")
+    smooth = F.interpolate(images, scale_factor=factor, mode="bilinear")[..., factor:-factor, factor:-factor]
+    smooth = (smooth + 9 * FAR * F.interpolate(F.avg_pool2d(images, 3, 1), scale_factor=factor)) / (1 + 9 * FAR)
+    torch.testing.assert_close(found / factor, smooth.permute(0, 2, 3, 1))
+
+
+def test_an_upsampling_that_always_takes_one_neighbour_begins_anew():
+    model, pair = network_and_pair()
+    woken(model, pair)
+    upsample, other = model.field_upsamplings[1], model.field_upsamplings[0]
+    kept = [p.detach().clone() for p in other.parameters()]
+    with torch.no_grad():
+        upsample.weights.bias.view(9, 4)[6] = 1e3
+    model(*pair).field.square().mean().backward()
+    assert upsample.head.weight.grad.abs().max() == 0
+    units = upsample.head.out_channels
+    assert woken(model, pair) == {"field_upsamplings.1": units}
+    assert all(torch.equal(p, before) for p, before in zip(other.parameters(), kept))
+    assert woken(model, pair) == {}
+    model.zero_grad()
+    model(*pair).field.square().mean().backward()
+    assert upsample.weights.weight.grad.abs().amax((0, 2, 3)).min() > 0

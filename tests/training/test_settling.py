@@ -10,7 +10,7 @@ import torch
 from matchattention.models import create_model
 from matchattention.training.inside import Moments, observed
 from matchattention.training.presets import TINY
-from matchattention.training.settling import settle
+from matchattention.training.settling import merge_biases, settle
 
 
 @pytest.fixture
@@ -93,6 +93,17 @@ def test_means_are_handed_over_exactly_where_taps_agree_and_no_border_is_seen(ne
     biases = [net.stages[0][-1].feedforward.contract.bias for net in (changed, network)]
     assert not torch.equal(*biases)
     torch.testing.assert_close(changed(*images).field, network(*images).field, rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_one_bias_of_two_linear_layers_is_enough(network, images):
+    for lift in network.feature_upsamplings:
+        lift.up.bias += 30 * torch.randn_like(lift.up.bias)
+    before = network(*images)
+    merge_biases(dict(network.named_parameters()))
+    assert not any(lift.up.bias.any() for lift in network.feature_upsamplings)
+    after = network(*images)
+    torch.testing.assert_close(after.field, before.field, rtol=1e-4, atol=1e-3)
 
 
 @torch.no_grad()

@@ -47,7 +47,26 @@ def test_means_are_measured_once_at_the_beginning_unless_a_state_has_them():
     assert upkeep.is_due_at_once
     upkeep.run(0)
     assert not upkeep.is_due_at_once
-    assert all((mean != 0).any() for mean in upkeep.means)
+    assert all((value != 0).any() for value in upkeep.measured)
+
+
+def test_biases_of_weights_and_average_are_merged_each_by_its_own_matrix():
+    model, updater, upkeep = make()
+    averages = dict(zip(updater.names, updater.average))
+    lift = "feature_upsamplings.1"
+    with torch.no_grad():
+        averages[f"{lift}.join.weight"].mul_(2)
+        for weights in (dict(model.named_parameters()), averages):
+            weights[f"{lift}.up.bias"].fill_(3.0)
+            weights[f"{lift}.join.bias"].fill_(1e3)  # every unit fires: none is woken
+    expected = []
+    for weights in (dict(model.named_parameters()), averages):
+        matrix = weights[f"{lift}.join.weight"].detach().flatten(1)
+        expected.append(1e3 + 3 * matrix[:, matrix.shape[1] // 2 :].sum(1))
+    upkeep.run(0)
+    for weights, bias in zip((dict(model.named_parameters()), averages), expected):
+        assert not weights[f"{lift}.up.bias"].any()
+        torch.testing.assert_close(weights[f"{lift}.join.bias"].detach(), bias)
 
 
 def test_upkeep_does_not_depend_on_a_compiled_network():
