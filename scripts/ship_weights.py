@@ -45,7 +45,7 @@ def main() -> None:
         "license": "Apache-2.0",
         "data": DATA,
         "gpu_minutes": arguments.gpu_minutes,
-        **{key: metadata[key] for key in ("pairs", "steps", "recipe") if key in metadata},
+        "last_run": {key: metadata[key] for key in ("pairs", "steps", "training_seconds", "recipe") if key in metadata},
         "results": [measured(path) for path in arguments.results],
     }
     target = Path(matchattention.__file__).parent / "weights" / f"{arguments.name}.safetensors"
