@@ -5,8 +5,9 @@
 Prints the mean end-point error (all known pixels) after the initial blocks, after every attention and at full
 resolution: a scale whose blocks change nothing has learned nothing. Then, for each ReLU between two scales, how many
 units fire, and mean and deviation of its inputs: a scale behind silent units sees constants. For convex upsamplings
-also the mean weight of the strongest neighbour: at 1 no gradient passes. Last, the strongest hidden unit of each
-scale's last block: one that is a large constant moves all tokens with every update of its weights.
+also the mean weight of the strongest neighbour, and which one (row, column of 3 x 3) it is most often for each fine
+pixel of a token: at 1 no gradient passes. Last, the strongest hidden unit of each scale's last block: one that is a
+large constant moves all tokens with every update of its weights.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ def main() -> None:
             f"inputs have means of {mean.abs().mean():.1f} and deviations of {deviation.mean():.1f}"
         )
         if isinstance(passage.module, ConvexUpsampling):
-            strongest = passage.module.neighbour_weights(passage.inputs[0]).amax(-2).mean()
-            print(f"{passage.name}: weight of the strongest neighbour {strongest:.3f}")
+            share, chosen = passage.module.neighbour_weights(passage.inputs[0]).max(-2)
+            usual = " ".join(str(divmod(int(pixel), 3)) for pixel in chosen.flatten(0, 2).mode(0).values)
+            print(f"{passage.name}: weight of the strongest neighbour {share.mean():.3f}, usually {usual}")
     hidden = observed(model, lambda: model(left, right)).hidden
     for index, stage in enumerate(model.stages):
         name = f"stages.{index}.{len(stage) - 1}.feedforward"  # type: ignore[arg-type]

@@ -46,7 +46,11 @@ def milliseconds(row: dict[str, Any]) -> str:
 
 
 def over_floor(row: dict[str, Any]) -> str:
-    return f"{row['over_floor']:.2f}" if "over_floor" in row else ""
+    """Time over the floor, and over the floor with its launches where these were timed."""
+    if "over_floor" not in row:
+        return ""
+    launches = f" ({row['over_floor_and_launches']:.2f})" if "over_floor_and_launches" in row else ""
+    return f"{row['over_floor']:.2f}{launches}"
 
 
 def gibibytes(row: dict[str, Any]) -> str:
@@ -54,33 +58,30 @@ def gibibytes(row: dict[str, Any]) -> str:
     return "–" if peak is None else f"{peak / 2**30:.2f}"
 
 
-def over_launches(row: dict[str, Any]) -> str:
-    return f"{row['over_floor_and_launches']:.2f}" if "over_floor_and_launches" in row else ""
-
-
 def operator_section(data: dict[str, Any]) -> str:
-    knows_launch = "launch_ms" in data
     rows = []
     for case in data.get("cases", []):
         if "forward" not in case:
-            rows.append([case["name"], case["positions"], case.get("failed", "–"), *[""] * (6 if knows_launch else 4)])
+            rows.append([case["name"], case["positions"], case.get("failed", "–"), "", "", "", ""])
             continue
-        forward, both = case["forward"], case.get("forward_backward") or {}
-        peak = forward.get("peak_over_inputs_and_outputs")
-        row = [case["name"], case["positions"], milliseconds(forward), over_floor(forward), over_launches(forward)]
-        row += ["–" if peak is None else f"{peak:.3f}", milliseconds(both) if both else "", over_floor(both)]
-        row.append(over_launches(both))
-        rows.append(row if knows_launch else [*row[:4], *row[5:8]])
-    floors = ["x floor", "x (floor + launches)"] if knows_launch else ["x floor"]
-    head = ["case", "positions", "forward, ms (p90)", *floors, "peak / (in + out)", "with backward, ms (p90)", *floors]
-    text = ""
+        forward, both = case["forward"], case.get("forward_backward")
+        rows.append(
+            [
+                case["name"], case["positions"], milliseconds(forward), over_floor(forward),
+                f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
+                milliseconds(both) if both else "", over_floor(both or {}),
+            ]
+        )
+    floor = "x floor (with launches)" if "launch_ms" in data else "x floor"
+    head = ["case", "positions", "forward, ms (p90)", floor, "peak / (in + out)", "with backward, ms (p90)", floor]
+    sentences = []
     if "copy_bandwidth_bytes_per_s" in data:
-        text += f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s. "
-    if knows_launch:
-        text += f"A kernel that changes one number takes {1e3 * data['launch_ms']:.2f} us. "
+        sentences.append(f"Copy bandwidth {data['copy_bandwidth_bytes_per_s'] / 1e9:.0f} GB/s.")
+    if "launch_ms" in data:
+        sentences.append(f"A kernel that changes one number takes {1e3 * data['launch_ms']:.2f} us.")
     if "growth_exponent" in data:
-        text += f"Time grows with tokens to the power {data['growth_exponent']:.3f}."
-    return text.rstrip() + "\n\n" + table(head, rows)
+        sentences.append(f"Time grows with tokens to the power {data['growth_exponent']:.3f}.")
+    return " ".join(sentences) + "\n\n" + table(head, rows)
 
 
 def network_section(data: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The plots of docs/performance.md, from the same JSON files as its tables; `performance_page.py` draws them.
 
-Each plot is left out where nobody has measured what it shows.
+Each plot is left out where nobody has measured what it shows on `GPU`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 from matchattention.data.atomic import replacing
 
 Results = dict[str, dict[str, Any]]
+GPU = "nvidia-h200"
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9661f", "#9a9a9a"
-# A kernel's name begins with or contains the left; the right is what a reader calls it.
+# A kernel's name contains the left; the right is what a reader calls it.
 KINDS = {
     "block_attention": "attention with its projections",
     "match_attention": "attention",
@@ -41,8 +42,10 @@ def kind_of(kernel: str) -> str:
 
 def operator_plot(axis: Any, results: Results) -> bool:
     """Time over tokens beside the floor of the bytes."""
-    cases = results.get("operator-nvidia-h200", {}).get("cases", [])
+    cases = results.get(f"operator-{GPU}", {}).get("cases", [])
     swept = [case for case in cases if case["name"].startswith("s3") and case["positions"] == "smooth"]
+    if not swept:
+        return False
     for what, colour, label in (("forward", BLUE, "forward"), ("forward_backward", ORANGE, "with backward")):
         timed = [case for case in swept if "median_ms" in case.get(what, {})]
         tokens = [case["shape"][1] * case["shape"][2] for case in timed]
@@ -51,12 +54,12 @@ def operator_plot(axis: Any, results: Results) -> bool:
         axis.loglog(tokens, floors, "--", color=colour, label="its floor", alpha=0.6)
     axis.set(title="Operator: 256 channels, 4x4 window, fp32", xlabel="tokens", ylabel="ms")
     axis.legend(frameon=False)
-    return bool(swept)
+    return True
 
 
 def growth_plot(axis: Any, results: Results) -> bool:
     """RT's time and memory over an image's pixels."""
-    data = results.get("network-rt-nvidia-h200", {})
+    data = results.get(f"network-rt-{GPU}", {})
     rows = [row for row in data.get("large", {}).values() if "median_ms" in row]
     if not rows:
         return False
@@ -77,14 +80,16 @@ def growth_plot(axis: Any, results: Results) -> bool:
 def share_plot(axis: Any, results: Results) -> bool:
     """Which kinds of kernels a pass is busy with."""
     passes = {
-        "RT": results.get("network-rt-nvidia-h200", {}).get("modes", {}).get("fused", {}),
-        "XL": results.get("network-xl-nvidia-h200", {}).get("modes", {}).get("capture", {}),
+        "RT": results.get(f"network-rt-{GPU}", {}).get("modes", {}).get("fused", {}),
+        "XL": results.get(f"network-xl-{GPU}", {}).get("modes", {}).get("capture", {}),
     }
     shares: dict[str, dict[str, float]] = {}
     for name, row in passes.items():
         for kernel in row.get("kernels", []):
             of_kind = shares.setdefault(kind_of(kernel["name"]), dict.fromkeys(passes, 0.0))
             of_kind[name] += 100 * kernel["total_us"] / row["busy_us"]
+    if not shares:
+        return False
     kinds = sorted(shares, key=lambda kind: (kind != "everything else", sum(shares[kind].values())))
     for offset, (name, colour) in zip((0.2, -0.2), (("RT", BLUE), ("XL", ORANGE))):
         places = [place + offset for place in range(len(kinds))]
@@ -92,7 +97,7 @@ def share_plot(axis: Any, results: Results) -> bool:
     axis.set_yticks(range(len(kinds)), kinds)
     axis.set(title="What a pass at 1024x512 is busy with", xlabel="% of the time")
     axis.legend(frameon=False, loc="lower right")
-    return bool(kinds)
+    return True
 
 
 PLOTS: tuple[Callable[[Any, Results], bool], ...] = (operator_plot, growth_plot, share_plot)

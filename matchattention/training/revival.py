@@ -4,7 +4,7 @@ Features between scales are not normed and grow while a network trains; a spike 
 inputs of a ReLU below zero, where no gradient brings them back. A unit that no token of a batch wakes gets new weights
 in, centred and scaled by the batch, and zero weights out: it starts as silent as it was, but it can learn again.
 
-The same features make a convex upsampling stuck: logits so far apart that its softmax takes one and the same neighbour
+A convex upsampling can be stuck likewise: logits so far apart that its softmax takes one and the same neighbour
 of every token, whatever it shows, and passes no gradient on. Such a one begins anew as a bilinear one.
 """
 

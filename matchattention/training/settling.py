@@ -100,5 +100,6 @@ def _hand_over_mean(model: MatchNetwork, index: int, mean: Tensor) -> None:
     head = model.final_upsampling.head if last else model.field_upsamplings[index].head
     head.bias.add_(head.weight.sum((2, 3)) @ mean)  # type: ignore[union-attr, operator]
     if not last:
-        up = model.feature_upsamplings[index].up
-        up.bias.add_(mean @ up.weight.mean((2, 3)))  # type: ignore[union-attr, operator]
+        lift = model.feature_upsamplings[index]
+        brought = mean @ lift.up.weight.mean((2, 3))  # type: ignore[union-attr, operator]
+        lift.join.bias.add_(lift.join.weight[:, -len(brought) :, 0, 0] @ brought)  # type: ignore[union-attr, index, operator]

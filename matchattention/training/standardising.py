@@ -6,8 +6,8 @@ at once, and a ReLU behind them dies. With the inputs' mean m, W x + b is W (x -
 changes W afterwards is taken back from b times m (Schraudolph 1998, "Centering neural network gradient factors").
 
 Updates have a length of their own, whatever the gradient's, so inputs ten times as large make outputs change ten times
-as fast: too fast for the softmax of a convex upsampling, which ends up with one neighbour and no gradient. Everywhere
-else a norm comes first. Where inputs deviate by s > 1, what changes W is divided by s: the update of W s behind x / s.
+as fast: too fast for the softmax of a convex upsampling, which may end up with one neighbour and no gradient. Elsewhere
+a norm comes first. Where inputs deviate by s > 1, what changes W is divided by s: the update of W s behind x / s.
 """
 
 from __future__ import annotations

@@ -56,11 +56,10 @@ class Upkeep:
     @torch.no_grad()
     def run(self, step: int) -> dict[str, tuple[int, int]]:
         """Settle, wake and measure; returns, by module, how many units got new weights, of how many."""
+        for tensors in (self.updater.parameters, self.updater.average):
+            merge_biases(dict(zip(self.updater.names, tensors)))
         self._twin.load_state_dict(self.model.state_dict())
         seen, found = self._settle()
-        averages = dict(zip(self.updater.names, self.updater.average))
-        for weights in (dict(self._twin.named_parameters()), dict(self.model.named_parameters()), averages):
-            merge_biases(weights)
         found |= revive(seen, self.seed + step)  # changes nothing of what comes into the modules
         self._take_over(biases_move=False)
         if self.updater.standardising is not None:

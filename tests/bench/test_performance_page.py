@@ -46,10 +46,11 @@ def test_the_operators_launches_are_shown_where_they_were_timed():
     failed = {"name": "large", "positions": "smooth", "failed": "no"}
     rows = PAGE["operator_section"]({"cases": [case, failed], "launch_ms": 0.0015}).splitlines()
     assert rows[0] == "A kernel that changes one number takes 1.50 us."
-    assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | 1.25 | – | 1.500 (1.600) | 9.00 | 1.25 |"
+    assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 (1.25) | – | 1.500 (1.600) | 9.00 (1.25) |"
+    assert len({row.count("|") for row in rows[2:]}) == 1
+    del timed["over_floor_and_launches"]
     rows = PAGE["operator_section"]({"cases": [case, failed]}).splitlines()
     assert rows[-2] == "| small | smooth | 1.500 (1.600) | 9.00 | – | 1.500 (1.600) | 9.00 |"
-    assert len({row.count("|") for row in rows[2:]}) == 1
 
 
 def test_plots(tmp_path):
