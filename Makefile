@@ -9,7 +9,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet -c constraints.txt triton -e '.[opencv,app,logging,spring,docs,dev]'
+	$(BIN)/pip install --quiet -c constraints.txt triton -e '.[opencv,app,logging,spring,exr,docs,dev]'
 	touch $@
 
 demo: setup

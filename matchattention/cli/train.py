@@ -113,10 +113,6 @@ def run(arguments: argparse.Namespace) -> None:
         resume = arguments.resume
         if resume is None and not arguments.fresh and (folder / STATE_FILE).is_file():
             resume = folder
-        steps = arguments.steps if arguments.steps is not None else preset.steps
-        minutes = arguments.minutes
-        if minutes is None and steps is None:
-            minutes = preset.minutes
         torch.manual_seed(preset.seed)
         source = make_source(preset.sources, preset.seed, device)
         # Held-out pairs come from the first renderer; a pool or a mirror would only repeat them.
@@ -125,15 +121,15 @@ def run(arguments: argparse.Namespace) -> None:
         model, config = build_model(preset, device, weights=resume is None)
         options = RunOptions(
             folder=folder,
-            minutes=minutes,
-            steps=steps,
+            minutes=preset.minutes,
+            steps=preset.steps,
             resume=resume,
             export=arguments.export,
             cache=arguments.cache,
             fastest=arguments.mode,
             eval_pairs=arguments.eval_pairs,
             log_seconds=arguments.log_seconds,
-            validate_seconds=_validate_seconds(arguments.validate_minutes, minutes),
+            validate_seconds=_validate_seconds(arguments.validate_minutes, preset.minutes),
         )
         Trainer(preset, options, model, config, source, held_out, replicas).run()
     finally:
@@ -172,8 +168,14 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
     for text in arguments.data or ():
         name, weight = _split_weight(text)
         sources = (*sources, _data_source(name, weight))
+    steps = preset.steps if arguments.steps is None else arguments.steps
+    minutes = arguments.minutes
+    if minutes is None and steps is None:
+        minutes = preset.minutes
     return dataclasses.replace(
         preset,
+        minutes=minutes,
+        steps=steps,
         schedule=schedule,
         optimizer=optimizer,
         stages=stages,

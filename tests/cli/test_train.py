@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matchattention.cli.main import main
+from matchattention.models.checkpoint import read_header
 
 CARDS = ["--source", "cards", "--size", "32x64:2", "--device", "cpu"]
 
@@ -43,8 +44,10 @@ def test_a_second_run_continues_and_fresh_begins_anew(tmp_path, monkeypatch, cap
     output = capsys.readouterr().out
     assert "continuing runs/tiny-smoke at step 2" in output
     assert "3 steps, 6 pairs" in output
-    assert main([*command, "--steps", "1", "--fresh"]) == 0
+    assert main([*command, "--steps", "1", "--minutes", "5", "--fresh"]) == 0
     assert "continuing" not in capsys.readouterr().out
+    recipe = read_header("runs/tiny-smoke/model.safetensors")[1]["recipe"]
+    assert (recipe["steps"], recipe["minutes"]) == (1, 5.0)
 
 
 def test_start_takes_weights_only(tmp_path, monkeypatch, capsys):
