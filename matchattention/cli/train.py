@@ -121,8 +121,6 @@ def run(arguments: argparse.Namespace) -> None:
         model, config = build_model(preset, device, weights=resume is None)
         options = RunOptions(
             folder=folder,
-            minutes=preset.minutes,
-            steps=preset.steps,
             resume=resume,
             export=arguments.export,
             cache=arguments.cache,
@@ -171,7 +169,7 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
     steps = preset.steps if arguments.steps is None else arguments.steps
     minutes = arguments.minutes
     if minutes is None and steps is None:
-        minutes = preset.minutes
+        minutes = preset.minutes  # a preset's time is for runs that nothing else ends
     return dataclasses.replace(
         preset,
         minutes=minutes,

@@ -39,12 +39,10 @@ MINUTES_PER_STAGE = 10.0
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How one run of a preset is carried out; the preset says what is trained.
+    """How one run of a preset is carried out; the preset says what is trained, and for how long.
 
     Attributes:
         folder: State, log and checkpoint of the run.
-        minutes: Time limit of the process; None for none.
-        steps: Total steps over all runs; None for none.
         resume: Folder of a run or an export to continue; None to begin.
         export: Folder for the files that travel: checkpoint and compact state in parts, caches, log.
         part_bytes: Largest size of a file there.
@@ -59,8 +57,6 @@ class RunOptions:
     """
 
     folder: Path
-    minutes: float | None = None
-    steps: int | None = None
     resume: Path | None = None
     export: Path | None = None
     part_bytes: int = 63 << 18
@@ -124,7 +120,7 @@ class Trainer:
         self.stopping = False
         self.device = next(model.parameters()).device
         self.log = TrainingLog(options.folder, self.replicas.is_first)
-        self.clock = RunClock(options.minutes, options.steps, self._reserve())
+        self.clock = RunClock(preset.minutes, preset.steps, self._reserve())
         self.validator = self._make_validator(held_out)
         self.replicas.share((*model.parameters(), *model.buffers()))
         self.updater = Updater(model, preset.optimizer)
@@ -149,7 +145,7 @@ class Trainer:
 
     def _reserve(self) -> float:
         """Short runs keep a tenth of their time rather than all of it."""
-        limit = self.options.minutes
+        limit = self.preset.minutes
         return self.options.reserve_seconds if limit is None else min(self.options.reserve_seconds, limit * 6)
 
     def _make_validator(self, held_out: Source | None) -> Validator | None:
@@ -239,7 +235,7 @@ class Trainer:
         over = self.stopping or self.clock.is_over(self.counters.steps)
         if self.replicas.count == 1:
             return over
-        if self.options.steps is not None and self.counters.steps >= self.options.steps:
+        if self.preset.steps is not None and self.counters.steps >= self.preset.steps:
             return True
         # Clocks and signals differ between processes; agreeing costs a synchronisation, so not every step.
         return self.counters.steps % 10 == 0 and self.replicas.any(over, self.device)
@@ -253,7 +249,7 @@ class Trainer:
         Each size is compiled and captured anew, which a run of minutes cannot afford twice.
         """
         stages = self.preset.stages
-        if self.options.steps is None and (self.options.minutes or 0) < MINUTES_PER_STAGE * len(stages):
+        if self.preset.steps is None and (self.preset.minutes or 0) < MINUTES_PER_STAGE * len(stages):
             return stages[0]
         total, reached = sum(stage.share for stage in stages), 0.0
         for stage in stages:

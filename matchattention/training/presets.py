@@ -68,8 +68,8 @@ class Preset:
         optimizer: AdamW and averaging.
         schedule: Learning rates.
         mixed_precision: bf16 features on a GPU.
-        minutes: Time limit of a run when none is given.
-        steps: Total steps when no time limit is meant; None for time.
+        minutes: Time limit of a run's process; None for none.
+        steps: Total steps over all runs; None for none.
         seed: Of everything random.
         validation_pairs: Held-out rendered pairs.
         validation_size: Their height and width.

@@ -5,14 +5,13 @@ import torch
 import torch.nn.functional as F
 
 from matchattention.ops.depthwise import convglu_mix, convglu_mix_plain, depthwise3x3, depthwise3x3_plain
+from matchattention.ops.kernels import TRITON_IS_INSTALLED
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KERNELS = {"convolution": torch.ops.matchattention.depthwise3x3, "gate": torch.ops.matchattention.convglu_mix}
 PLAIN = {"convolution": depthwise3x3_plain, "gate": convglu_mix_plain}
 
-needs_triton = pytest.mark.skipif(
-    pytest.importorskip("importlib.util").find_spec("triton") is None, reason="Triton is not installed"
-)
+needs_triton = pytest.mark.skipif(not TRITON_IS_INSTALLED, reason="Triton is not installed")
 
 
 def inputs(kind, size, channels, dtype=torch.float32, bias=True):

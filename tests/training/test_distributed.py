@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 WORKER = """
 import sys, torch
+from dataclasses import replace
 from pathlib import Path
 from matchattention.models import create_model
 from matchattention.training import distributed
@@ -32,7 +33,8 @@ out = Path(sys.argv[1])
 replicas = distributed.join()
 torch.manual_seed(replicas.rank)  # different weights: the first rank's must win
 model = create_model(PRESET.model).train()
-trainer = Trainer(PRESET, RunOptions(out / "run", steps=3), model, model.config, ShiftedCards(1), None, replicas)
+preset = replace(PRESET, steps=3, minutes=None)
+trainer = Trainer(preset, RunOptions(out / "run"), model, model.config, ShiftedCards(1), None, replicas)
 begin = {name: p.detach().clone() for name, p in model.named_parameters()}
 gradients = {}
 average = replicas.average_gradients.__func__

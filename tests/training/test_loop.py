@@ -33,8 +33,9 @@ PRESET = Preset(
 )
 
 
-def _trainer(folder: Path, preset: Preset = PRESET, **options) -> Trainer:
+def _trainer(folder: Path, preset: Preset = PRESET, steps=None, minutes=None, **options) -> Trainer:
     torch.manual_seed(0)
+    preset = replace(preset, steps=steps, minutes=minutes)
     model = create_model(preset.model).train()
     run = RunOptions(folder, log_seconds=0.0, **options)
     return Trainer(preset, run, model, model.config, ShiftedCards(1), ShiftedCards(2))
