@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from matchattention.bench.timing import measure_kernels
 from matchattention.data.atomic import replacing
 from matchattention.errors import first_line
-from matchattention.inference import fused_rows
-from matchattention.inference.fused_blocks import EPS, FusedStage
-from matchattention.inference.fused_rows import PackedContraction, PackedProjection, Tile, contract, norm_project
-from matchattention.inference.launching import compiling_only
 from matchattention.layers.block import MATBlock
 from matchattention.models.registry import create_model
+from matchattention.runtime import fused_rows
+from matchattention.runtime.fused_blocks import EPS, FusedStage
+from matchattention.runtime.fused_rows import PackedContraction, PackedProjection, Tile, contract, norm_project
+from matchattention.runtime.launching import compiling_only
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SPAWN = multiprocessing.get_context("spawn")  # CUDA does not survive a fork

@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.bench.network import load_or_create, plain_operations
 from matchattention.bench.scenes import image_pair
-from matchattention.inference.capture import capture
-from matchattention.inference.deploy import InferencePlan, Mode, compile_for_inference
 from matchattention.ops.depthwise import convglu_mix, convglu_mix_plain, depthwise3x3, depthwise3x3_plain
-from matchattention.ops.reference import match_attention_reference
-from matchattention.ops.triton_backend import match_attention_triton
-from matchattention.ops.triton_norm import layer_norm
+from matchattention.ops.match_attention.reference import match_attention_reference
+from matchattention.ops.match_attention.triton_backend import match_attention_triton
+from matchattention.runtime.capture import capture
+from matchattention.runtime.deploy import InferencePlan, Mode, compile_for_inference
+from matchattention.runtime.kernels.norm import layer_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NETWORK_FLOOR = 1e-3  # px: what a network of kernels may be off beside twice the plain one's error
@@ -315,8 +315,10 @@ def main() -> int:
     for name, plan in plans.items() if not arguments.no_timing else ():
         print(f"     {name}: {milliseconds(plan):.3f} ms")  # now that the workers have gone
     left_out = sum(result.good is None for result in results)
-    print(f"{sum(result.good is True for result in results)} of {len(results) - left_out} cases fine"
-          + (f", {left_out} left out" if left_out else ""))
+    print(
+        f"{sum(result.good is True for result in results)} of {len(results) - left_out} cases fine"
+        + (f", {left_out} left out" if left_out else "")
+    )
     return 1 if any(result.good is False for result in results) else 0
 
 

@@ -21,14 +21,13 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.watching import inputs_by_layer, observed, watched
 from matchattention.data.datasets.registry import open_dataset
 from matchattention.data.datasets.sample import StereoSample
 from matchattention.errors import InputError
 from matchattention.layers.upsampling import ConvexUpsampling
 from matchattention.models import checkpoint
 from matchattention.models.network import Matches
-from matchattention.training.between_scales import inputs_by_layer, watched
-from matchattention.training.inside import observed
 
 SIZE = 32  # images are cropped to multiples of it, so that nothing is padded
 

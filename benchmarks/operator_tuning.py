@@ -32,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from matchattention.bench.operator import bytes_of, inputs_of, table_s3
 from matchattention.bench.timing import copy_bandwidth, measure
 from matchattention.errors import first_line
-from matchattention.ops import triton_tiles
-from matchattention.ops.reference import match_attention_reference
-from matchattention.ops.triton_backward import backward, coefficients_of
-from matchattention.ops.triton_forward import forward
-from matchattention.ops.triton_gather import collect, sorted_by_start
-from matchattention.ops.triton_tiles import WideCut
+from matchattention.ops.match_attention import triton_tiles
+from matchattention.ops.match_attention.reference import match_attention_reference
+from matchattention.ops.match_attention.triton_backward import backward, coefficients_of
+from matchattention.ops.match_attention.triton_forward import forward
+from matchattention.ops.match_attention.triton_gather import collect, sorted_by_start
+from matchattention.ops.match_attention.triton_tiles import WideCut
 
 WINDOW = (4, 4)
 PARTS = {"forward": "FORWARD_CUT", "coefficients": "COEFFICIENTS_CUT", "gather": "GATHER_CUT"}
@@ -205,8 +205,13 @@ class Exact:
 
 
 def time_candidates(
-    chosen: list[Candidate], facts: dict[Candidate, dict[str, Any]], sides: list[int], device: torch.device,
-    bandwidth: float, until: float, small: int = 128,
+    chosen: list[Candidate],
+    facts: dict[Candidate, dict[str, Any]],
+    sides: list[int],
+    device: torch.device,
+    bandwidth: float,
+    until: float,
+    small: int = 128,
 ) -> list[dict[str, Any]]:
     """Milliseconds of every candidate at every side, and how far it is from the reference at a small one."""
     usual = {part: getattr(triton_tiles, name) for part, name in PARTS.items()}

@@ -18,10 +18,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from matchattention.data.batch import Batch
 from matchattention.models import create_model
 from matchattention.models.config import NetworkConfig
 from matchattention.training import muon
-from matchattention.training.batch import Batch
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.presets import SourceConfig

@@ -33,9 +33,9 @@ from matchattention.bench.network import load_or_create, time_mode
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
 from matchattention.errors import first_line
-from matchattention.inference.capture import capture
-from matchattention.inference.deploy import Mode
-from matchattention.inference.precision import choose_device
+from matchattention.runtime.capture import capture
+from matchattention.runtime.deploy import Mode
+from matchattention.runtime.precision import choose_device
 
 
 def load_adapter(path: Path, device: torch.device) -> tuple[str, Callable[[Tensor, Tensor], Any]]:
@@ -95,8 +95,15 @@ def main() -> None:
         except Exception as error:
             name = path.stem
             results["networks"][name] = {"failed": first_line(error)}
-        print(name, {mode: row.get("median_ms", row) for mode, row in results["networks"][name].items()
-                     if isinstance(row, dict)} or results["networks"][name])
+        print(
+            name,
+            {
+                mode: row.get("median_ms", row)
+                for mode, row in results["networks"][name].items()
+                if isinstance(row, dict)
+            }
+            or results["networks"][name],
+        )
     print(f"written: {report.write('peers', device, arguments.output, results)}")
 
 

@@ -67,9 +67,13 @@ def operator_section(data: dict[str, Any]) -> str:
         forward, both = case["forward"], case.get("forward_backward")
         rows.append(
             [
-                case["name"], case["positions"], milliseconds(forward), over_floor(forward),
+                case["name"],
+                case["positions"],
+                milliseconds(forward),
+                over_floor(forward),
                 f"{forward['peak_over_inputs_and_outputs']:.3f}" if "peak_over_inputs_and_outputs" in forward else "–",
-                milliseconds(both) if both else "", over_floor(both or {}),
+                milliseconds(both) if both else "",
+                over_floor(both or {}),
             ]
         )
     floor = "x floor (with launches)" if "launch_ms" in data else "x floor"

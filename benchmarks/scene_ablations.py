@@ -53,14 +53,14 @@ class Trainings:
         import torch
 
         from matchattention.models import create_model
-        from matchattention.synth.config import PRESETS
+        from matchattention.synth.world.config import PRESETS
+        from matchattention.training.batch_norms import BatchNorms
         from matchattention.training.build import use_fast_arithmetic
         from matchattention.training.eval_pairs import read_pairs
         from matchattention.training.losses import LossConfig
         from matchattention.training.optimizer import OptimizerConfig, Updater
         from matchattention.training.presets import TINY
         from matchattention.training.step import TrainingStep
-        from matchattention.training.upkeep import Upkeep
         from matchattention.training.validation import Validator
 
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -71,17 +71,17 @@ class Trainings:
         self.real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
         torch.manual_seed(0)
         model = create_model(TINY if arguments.model == "tiny" else arguments.model).to(self.device).train()
-        self.updater = Updater(model, OptimizerConfig(kind="muon"))
-        self.first_weights = [p.detach().clone() for p in self.updater.parameters]
         on_gpu = self.device.type == "cuda"
-        self.step = TrainingStep(model, self.updater, LossConfig(), mixed_precision=on_gpu)
         held_out = self._stream(self.scenes, 8, 1_000_003).next()
         self.validator = Validator(model, [held_out], self.real, on_gpu, self.size)
-        self.upkeep = Upkeep(model, self.updater, [held_out], on_gpu, 0)
+        self.norms = BatchNorms(model, [held_out], on_gpu, trained=False)
+        self.updater = Updater(model, OptimizerConfig(kind="muon"))
+        self.first_weights = [p.detach().clone() for p in self.updater.parameters]
+        self.step = TrainingStep(model, self.updater, LossConfig(), mixed_precision=on_gpu)
         self.mode = self.step.prepare(held_out._replace(**_first(held_out, self.batch)), "graph")
 
     def _stream(self, config: Any, count: int, seed: int) -> Any:
-        from matchattention.synth.stream import SceneStream
+        from matchattention.synth.stream.scene_stream import SceneStream
 
         return SceneStream(config, self.size, count, seed, self.device)
 
@@ -96,7 +96,6 @@ class Trainings:
                 for moment in moments.values():
                     moment.zero_()
         self.updater.restart_average()
-        self.upkeep.run(0)
 
     def train(self, config: Any, seed: int) -> tuple[dict[str, float], int]:
         """Errors after a training on scenes of ``config``, and its steps."""
@@ -104,7 +103,6 @@ class Trainings:
         from matchattention.training.mirrored import MirroredAgain
         from matchattention.training.schedule import ScheduleConfig, learning_rate
         from matchattention.training.supply import StreamSource
-        from matchattention.training.upkeep import INTERVAL
         from matchattention.training.validation import untuned_convolutions
 
         self.begin_again()
@@ -118,12 +116,10 @@ class Trainings:
             first, following = steps * self.batch, (steps + 1) * self.batch
             feed.train((first, self.batch, *self.size), following, rate, steps)
             steps += 1
-            if steps % INTERVAL == 0:
-                feed.wait()
-                self.upkeep.run(steps)
         feed.wait()
         with untuned_convolutions():
-            return self.validator.measure(self.updater.averaged()), steps
+            weights = self.norms.folded({**self.step.model.state_dict(), **self.updater.averaged()})
+            return self.validator.measure(weights), steps
 
 
 def _first(batch: Any, count: int) -> dict[str, Any]:
@@ -183,8 +179,11 @@ def main() -> None:
     trainings = Trainings(arguments)
     print(f"step ready: {trainings.mode}", flush=True)
     report: dict[str, Any] = {
-        **circumstances(trainings.device), "seconds": arguments.seconds, "crop": list(trainings.size),
-        "batch": arguments.batch, "real_pairs": [f"{pair.dataset}/{pair.name}" for pair in trainings.real],
+        **circumstances(trainings.device),
+        "seconds": arguments.seconds,
+        "crop": list(trainings.size),
+        "batch": arguments.batch,
+        "real_pairs": [f"{pair.dataset}/{pair.name}" for pair in trainings.real],
         "variants": [],
     }
     runs = [(name, arguments.seed) for name in names] + ([("all", arguments.seed + 1)] if "all" in names else [])

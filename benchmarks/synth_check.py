@@ -25,14 +25,15 @@ import torch
 from torch import Tensor
 
 from matchattention.bench.report import write
-from matchattention.synth import cast_torch, cast_triton, photo_bank, shade_torch, shade_triton
-from matchattention.synth import render as rendering
-from matchattention.synth.blocks import Block
-from matchattention.synth.config import PRESETS
-from matchattention.synth.drawing import DrawingPool, default_workers, shared_pool
-from matchattention.synth.scene import convert, draw_scenes
-from matchattention.synth.stream import DRAW_AT_ONCE, SceneStream
-from matchattention.synth.tables import photo_pyramid
+from matchattention.synth.photos import photo_bank
+from matchattention.synth.rays import cast_torch, cast_triton, shade_torch, shade_triton
+from matchattention.synth.rays.tables import photo_pyramid
+from matchattention.synth.stream import render as rendering
+from matchattention.synth.stream.blocks import Block
+from matchattention.synth.stream.drawing import DrawingPool, default_workers, shared_pool
+from matchattention.synth.stream.scene_stream import DRAW_AT_ONCE, SceneStream
+from matchattention.synth.world.config import PRESETS
+from matchattention.synth.world.scene import convert, draw_scenes
 
 
 class Setup(NamedTuple):

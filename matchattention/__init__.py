@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from matchattention.errors import InputError, InputWarning
+    from matchattention.exporting.write import export
     from matchattention.geometry.camera import StereoCamera
     from matchattention.inference.predictor import Predictor
     from matchattention.models.checkpoint import load
     from matchattention.models.config import NetworkConfig
     from matchattention.models.registry import create_model, list_models
-    from matchattention.ops.attention import match_attention
+    from matchattention.ops.match_attention.function import match_attention
 
 # Where each public name lives. Imported on first use, so that `import matchattention` costs nothing.
 _HOME = {
@@ -24,9 +25,10 @@ _HOME = {
     "Predictor": "matchattention.inference.predictor",
     "StereoCamera": "matchattention.geometry.camera",
     "create_model": "matchattention.models.registry",
+    "export": "matchattention.exporting.write",
     "list_models": "matchattention.models.registry",
     "load": "matchattention.models.checkpoint",
-    "match_attention": "matchattention.ops.attention",
+    "match_attention": "matchattention.ops.match_attention.function",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Predictor",
     "StereoCamera",
     "create_model",
+    "export",
     "list_models",
     "load",
     "match_attention",

@@ -1,6 +1,6 @@
 """Takes docs/images/app.png: the page with a bundled pair, in headless Chromium.
 
-    python scripts/app_screenshot.py [--model rt] [--example workbench] [--output docs/images/app.png] [--width 1280]
+python scripts/app_screenshot.py [--model rt] [--example workbench] [--output docs/images/app.png] [--width 1280]
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from PIL import Image
 
 from matchattention.data.atomic import replacing
 from matchattention.errors import InputError
-from matchattention.synth import photo_bank
+from matchattention.synth.photos import photo_bank
 
 ROOT = Path(__file__).resolve().parents[1]
 TILE = 256
@@ -103,8 +103,7 @@ def is_free(licence: str) -> bool:
     """Whether a debian/copyright licence expression leaves a way that is CC0, public domain, CC-BY or CC-BY-SA."""
     ways = re.split(r"\s+or\s+", licence, flags=re.IGNORECASE)
     return any(
-        all(FREE.fullmatch(part.strip()) for part in re.split(r"\s+and\s+", way, flags=re.IGNORECASE))
-        for way in ways
+        all(FREE.fullmatch(part.strip()) for part in re.split(r"\s+and\s+", way, flags=re.IGNORECASE)) for way in ways
     )
 
 

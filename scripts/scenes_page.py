@@ -19,15 +19,15 @@ import numpy as np
 import torch
 
 from matchattention.data.atomic import replacing
+from matchattention.data.batch import Batch
 from matchattention.data.formats import read_kitti_disparity_png16, read_pfm
 from matchattention.data.images import read_image
 from matchattention.errors import InputError
-from matchattention.synth.config import PRESETS
-from matchattention.synth.layered_photos import LayeredPhotoStream
-from matchattention.synth.photo_bank import load
-from matchattention.synth.statistics import MEASURES, Pair, Summary, bin_edges, summarise
-from matchattention.synth.stream import SceneStream
-from matchattention.training.batch import Batch
+from matchattention.synth.photos.layered_photos import LayeredPhotoStream
+from matchattention.synth.photos.photo_bank import load
+from matchattention.synth.stream.scene_stream import SceneStream
+from matchattention.synth.stream.statistics import MEASURES, Pair, Summary, bin_edges, summarise
+from matchattention.synth.world.config import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 8

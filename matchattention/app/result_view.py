@@ -77,13 +77,14 @@ class ResultView:
         with (
             self._cloud,
             ui.scene(
-                grid=False, camera=ui.scene.perspective_camera(fov=52, near=0.02), background_color=_CLOUD_BACKGROUND,
-                fps=30, click_events=[],
+                grid=False,
+                camera=ui.scene.perspective_camera(fov=52, near=0.02),
+                background_color=_CLOUD_BACKGROUND,
+                fps=30,
+                click_events=[],
             ) as scene,
         ):
-            scene.point_cloud(
-                _rounded(cloud.points), _rounded(cloud.colours), point_size=max(0.008, 3 * cloud.spacing)
-            )
+            scene.point_cloud(_rounded(cloud.points), _rounded(cloud.colours), point_size=max(0.008, 3 * cloud.spacing))
         scene.move_camera(-0.5, -0.5, 0.4, 0, 3.2, -0.1, duration=0)  # the photographer's place, a step aside
         unit = "" if metric else " Without a camera file its depth has no scale and a 53° wide view is assumed."
         self._cloud_note.set_text(

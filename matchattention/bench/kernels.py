@@ -49,8 +49,13 @@ def summarize(events: list[dict[str, Any]]) -> dict[str, Any]:
         row = rows.setdefault(
             (event["name"], str(grid)),
             {
-                "name": event["name"][:160], "grid": grid, "launches": 0, "total_us": 0.0, "block": found.get("block"),
-                "registers": found.get("registers per thread"), "shared_bytes": found.get("shared memory"),
+                "name": event["name"][:160],
+                "grid": grid,
+                "launches": 0,
+                "total_us": 0.0,
+                "block": found.get("block"),
+                "registers": found.get("registers per thread"),
+                "shared_bytes": found.get("shared memory"),
             },
         )
         row["launches"] += 1

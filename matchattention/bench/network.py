@@ -13,11 +13,11 @@ from matchattention.bench.kernels import by_name, profile_pass
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import forget_peak, growth_exponent, measure, peak_bytes
 from matchattention.errors import InputError, first_line
-from matchattention.inference.deploy import Mode, compile_for_inference, fuses_well
-from matchattention.inference.precision import choose_precision
 from matchattention.models.flops import count_flops
 from matchattention.models.network import LARGE, MatchNetwork
 from matchattention.ops import kernels
+from matchattention.runtime.deploy import Mode, compile_for_inference, fuses_well
+from matchattention.runtime.precision import choose_precision
 
 # Height, width px; multiples of 32.
 LARGE_SIZES = {"2K": (1088, 2048), "4K": (2176, 3840), "8K": (4320, 7680)}
@@ -169,7 +169,10 @@ def bench_network(
     half = precision if precision != "auto" else ("fp16" if device.type == "cuda" else "fp32")
     modes = modes or usual_modes(model, device, half)
     results: dict[str, Any] = {
-        "network": name, "trained_weights": trained, "shape": list(shape), "precision": half,
+        "network": name,
+        "trained_weights": trained,
+        "shape": list(shape),
+        "precision": half,
         "flops": count_flops(model.config, *shape),
         "parameters": sum(p.numel() for p in model.parameters()),
         "modes": {},
@@ -221,8 +224,10 @@ def _add_growth(results: dict[str, Any], say: Callable[[str], None]) -> None:
     times = [row["median_ms"] for row in fine]
     results["growth_exponent"] = growth_exponent(pixels, times)
     results["growth_exponent_over_all_passes"] = growth_exponent(passes, times)
-    say(f"time grows with pixels^{results['growth_exponent']:.3f}, "
-        f"with the pixels of all passes^{results['growth_exponent_over_all_passes']:.3f}")
+    say(
+        f"time grows with pixels^{results['growth_exponent']:.3f}, "
+        f"with the pixels of all passes^{results['growth_exponent_over_all_passes']:.3f}"
+    )
     if all(row["peak_bytes"] for row in fine):
         results["memory_growth_exponent"] = growth_exponent(pixels, [float(row["peak_bytes"]) for row in fine])
         say(f"memory grows with pixels^{results['memory_growth_exponent']:.3f}")
@@ -235,7 +240,9 @@ def _add_operator_share(results: dict[str, Any], say: Callable[[str], None]) -> 
         return
     own = captured["attention_us"]["match_attention"]
     results["operator_beside_fused_pass"] = {
-        "operator_us": own, "fused_busy_us": fused["busy_us"], "share": own / fused["busy_us"],
+        "operator_us": own,
+        "fused_busy_us": fused["busy_us"],
+        "share": own / fused["busy_us"],
     }
     say(f"  the operator by itself (as captured): {own:.0f} us, {100 * own / fused['busy_us']:.1f} % of the fused pass")
 

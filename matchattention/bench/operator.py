@@ -12,8 +12,8 @@ from torch import Tensor
 from matchattention.bench.scenes import relative_positions
 from matchattention.bench.timing import copy_bandwidth, growth_exponent, launch_ms, measure_kernels
 from matchattention.errors import first_line
-from matchattention.ops import match_attention
-from matchattention.ops.library import match_attention_flops
+from matchattention.ops.match_attention import match_attention
+from matchattention.ops.match_attention.library import match_attention_flops
 
 
 class Limits(NamedTuple):
@@ -58,8 +58,16 @@ def rt_cases(dtype: torch.dtype, height: int = 512, width: int = 1024) -> Iterat
     for scale, channels in zip((32, 16, 8, 4), (16, 8, 4, 2)):
         for kind in ("self", "cross"):
             yield Case(
-                f"rt-1/{scale}-{kind}", 2, height // scale, width // scale, 4, channels, (1, 4), dtype,
-                per_head=kind == "self", need_weights=kind == "cross",
+                f"rt-1/{scale}-{kind}",
+                2,
+                height // scale,
+                width // scale,
+                4,
+                channels,
+                (1, 4),
+                dtype,
+                per_head=kind == "self",
+                need_weights=kind == "cross",
             )
 
 
@@ -112,9 +120,14 @@ def run_case(case: Case, device: torch.device, limits: Limits, backward: bool, s
     resting = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     timing = measure_kernels(forward, device, seconds)
     result: dict[str, Any] = {
-        "name": case.name, "shape": list(tensors[0].shape), "window": list(case.window), "positions": case.positions,
-        "dtype": str(case.dtype).removeprefix("torch."), "position_per_head": case.per_head,
-        "weights_output": case.need_weights, "flops": flops,
+        "name": case.name,
+        "shape": list(tensors[0].shape),
+        "window": list(case.window),
+        "positions": case.positions,
+        "dtype": str(case.dtype).removeprefix("torch."),
+        "position_per_head": case.per_head,
+        "weights_output": case.need_weights,
+        "flops": flops,
         "forward": _beside_floor(timing.to_dict(), moved, limits, launches=1),
     }
     if timing.peak_bytes is not None:
@@ -150,7 +163,7 @@ def _time_backward(case: Case, tensors: list[Tensor], device: torch.device, seco
 
 def backward_ways(device: torch.device, seconds: float) -> Iterator[dict[str, Any]]:
     """The two ways to k's and v's gradients, atomics and gathering, for narrow, middling and wide heads."""
-    from matchattention.ops.triton_backward import backward
+    from matchattention.ops.match_attention.triton_backward import backward
 
     cases = [next(iter(rt_cases(torch.float16))), *list(rt_cases(torch.float16))[-2:]]
     cases += [
@@ -172,7 +185,10 @@ def _beside_floor(timing: dict[str, Any], moved: int, limits: Limits, launches: 
     floor = moved / limits.bandwidth * 1e3
     reachable = floor + launches * limits.launch_ms
     return {
-        **timing, "bytes": moved, "floor_ms": floor, "over_floor": timing["median_ms"] / floor,
+        **timing,
+        "bytes": moved,
+        "floor_ms": floor,
+        "over_floor": timing["median_ms"] / floor,
         "over_floor_and_launches": timing["median_ms"] / reachable,
     }
 
@@ -200,7 +216,9 @@ def bench_operator(
     limits = Limits(copy_bandwidth(device), launch_ms(device))
     say(f"copy bandwidth {limits.bandwidth / 1e9:.0f} GB/s, the smallest kernel {1e3 * limits.launch_ms:.2f} us")
     results: dict[str, Any] = {
-        "copy_bandwidth_bytes_per_s": limits.bandwidth, "launch_ms": limits.launch_ms, "cases": []
+        "copy_bandwidth_bytes_per_s": limits.bandwidth,
+        "launch_ms": limits.launch_ms,
+        "cases": [],
     }
     sides = [side for side in SWEEP if side <= most_side]
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -228,8 +246,10 @@ def bench_operator(
         try:
             for row in backward_ways(device, seconds):
                 results["backward_ways"].append(row)
-                say(f"backward of {row['name']} {row['positions']}: atomics {row['atomics_ms']:.3f} ms, "
-                    f"gathered {row['gathered_ms']:.3f} ms")
+                say(
+                    f"backward of {row['name']} {row['positions']}: atomics {row['atomics_ms']:.3f} ms, "
+                    f"gathered {row['gathered_ms']:.3f} ms"
+                )
                 keep(results)
         except Exception as error:
             results["backward_ways"].append({"failed": first_line(error)})

@@ -9,9 +9,9 @@ import torch
 
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import forget_peak, measure, peak_bytes
+from matchattention.data.batch import Batch
 from matchattention.errors import first_line
 from matchattention.models.registry import create_model
-from matchattention.training.batch import Batch
 from matchattention.training.build import use_fast_arithmetic
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
@@ -87,7 +87,9 @@ def bench_training(
             timing = measure(run, device, seconds)
             peak = None if timing.peak_bytes is None else max(prepared or 0, timing.peak_bytes)
             results["modes"][label] = {
-                **timing.to_dict(), "peak_bytes": peak, "mode_reached": reached,
+                **timing.to_dict(),
+                "peak_bytes": peak,
+                "mode_reached": reached,
                 "pairs_per_second": pairs / timing.median_ms * 1e3,
             }
             say(f"{label:24s} {timing.median_ms:9.2f} ms, {pairs / timing.median_ms * 1e3:7.1f} pairs/s ({reached})")

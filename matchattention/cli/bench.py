@@ -17,7 +17,7 @@ Keep = Callable[[dict[str, Any]], object]
 EPILOG = """\
 examples:
   matchattention bench operator                     the paper's table S3, beside the floor of its bytes
-  matchattention bench network --model rt           1024x512, every mode, fp16 against fp32, 2K to 8K
+  matchattention bench network --model rt           512x1024, every mode, fp16 against fp32, 2K to 8K
   matchattention bench training --batch 8           one step, plain and captured
   matchattention bench all --minutes 3              the three of them within a time limit
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("what", choices=("operator", "network", "training", "all"))
     parser.add_argument("--model", default="rt", help="a registered network (default: rt)")
-    parser.add_argument("--size", metavar="WxH", help="image or crop, px (default: 1024x512; training 768x512)")
+    parser.add_argument("--size", metavar="HxW", help="height x width, px (default: 512x1024; training 512x768)")
     parser.add_argument("--batch", type=int, default=8, help="pairs of a training step (default: 8)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16 or bf16")
     parser.add_argument("--modes", help="comma-separated: eager, compile, capture, graph, fused (not in training)")
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from matchattention.bench import report
     from matchattention.errors import InputError
-    from matchattention.inference.precision import choose_device
+    from matchattention.runtime.precision import choose_device
 
     device = choose_device(arguments.device)
     if arguments.cudnn_benchmark:
@@ -86,28 +86,42 @@ def _run_part(part: str, arguments: argparse.Namespace, device: torch.device, ke
         from matchattention.bench.network import bench_network
 
         return bench_network(
-            device, arguments.model, _size(arguments.size, (512, 1024)), arguments.precision, modes,
-            arguments.seconds, large=not arguments.no_large, with_parity=not arguments.no_parity,
-            with_kernels=arguments.profile, say=say, keep=keep,
+            device,
+            arguments.model,
+            _size(arguments.size, (512, 1024)),
+            arguments.precision,
+            modes,
+            arguments.seconds,
+            large=not arguments.no_large,
+            with_parity=not arguments.no_parity,
+            with_kernels=arguments.profile,
+            say=say,
+            keep=keep,
         )
     from matchattention.bench.training import bench_training
 
     return bench_training(
-        device, arguments.model, _size(arguments.size, (512, 768)), arguments.batch, modes, arguments.seconds,
-        say=say, keep=keep,
+        device,
+        arguments.model,
+        _size(arguments.size, (512, 768)),
+        arguments.batch,
+        modes,
+        arguments.seconds,
+        say=say,
+        keep=keep,
     )
 
 
 def _size(text: str | None, usual: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) from WxH."""
+    """(height, width) from HxW."""
     from matchattention.errors import InputError
 
     if text is None:
         return usual
     try:
-        width, height = (int(part) for part in text.lower().split("x"))
+        height, width = (int(part) for part in text.lower().split("x"))
     except ValueError:
-        raise InputError(f"A size is WIDTHxHEIGHT such as 1024x512; got '{text}'.") from None
+        raise InputError(f"A size is HEIGHTxWIDTH such as 512x1024; got '{text}'.") from None
     if width < 32 or height < 32:
         raise InputError(f"A size is at least 32x32; got '{text}'.")
     return height, width

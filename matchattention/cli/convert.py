@@ -18,14 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from matchattention.models import checkpoint
-    from matchattention.models.registry import create_model
     from matchattention.models.released import read_released
 
     if arguments.output.suffix != ".safetensors":
         raise InputError(f"The output must end in .safetensors; got {arguments.output}.")
     config, weights = read_released(arguments.input, arguments.task)
-    network = create_model(config)
-    checkpoint.load_weights(network, weights, str(arguments.input))
+    network = checkpoint.build(config, weights, str(arguments.input))
     origin = f"converted from {arguments.input.name}, released by the paper's authors under their licence"
     checkpoint.save(network, arguments.output, config, {"provenance": origin})
     print(f"{arguments.output}: {config.task} network of widths {config.channels}")

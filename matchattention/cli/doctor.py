@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _machine() -> Iterator[str]:
     import torch
 
-    from matchattention.inference.memory import available_bytes
+    from matchattention.runtime.memory import available_bytes
 
     free = available_bytes(torch.device("cpu")) / 2**30
     yield f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {free:.1f} GiB of memory free"
@@ -137,7 +137,7 @@ def _devices() -> list[torch.device]:
 
 
 def _backends() -> list[str]:
-    from matchattention.ops.backends import BACKENDS
+    from matchattention.ops.match_attention.backends import BACKENDS
 
     return list(BACKENDS)
 
@@ -146,7 +146,7 @@ def _examine(name: str, device: torch.device) -> bool:
     """Print a line for each format and window; False when a backend runs but is wrong."""
     import torch
 
-    from matchattention.ops.backends import BACKENDS
+    from matchattention.ops.match_attention.backends import BACKENDS
 
     formats = [torch.float32] + [torch.float16, torch.bfloat16] * (device.type == "cuda")
     fine = True
@@ -210,7 +210,7 @@ def _results(name: str, inputs: tuple[Tensor, ...], window: tuple[int, int]) -> 
     """Output, weights, and the gradients of q, k, v and the positions."""
     import torch
 
-    from matchattention.ops.attention import match_attention
+    from matchattention.ops.match_attention.function import match_attention
 
     leaves = [value.detach().clone().requires_grad_() for value in inputs]
     out, weights = match_attention(leaves[0], leaves[1], leaves[2], leaves[3], window=window, backend=name)

@@ -22,6 +22,7 @@ examples:
   matchattention evaluate middlebury data/MiddEval3 --split trainingQ --json rt.json
   matchattention evaluate kitti2015 data/kitti2015 --model sgbm
   matchattention evaluate eth3d data/eth3d --predictions results/eth3d --label mine
+  matchattention evaluate kitti2015-flow data/kitti2015 --model dis
   matchattention evaluate folder my_pairs --left '*/left.png' --right '*/right.png' --truth '*/disparity.png'
 
 Averages are plain means over scenes or images, as zero-shot papers report them; the JSON file holds
@@ -62,7 +63,10 @@ def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Options that name a model; shared with ``submission``."""
-    parser.add_argument("--model", help="a shipped model, a checkpoint file, or sgbm (default: rt, for flow rt-flow)")
+    parser.add_argument(
+        "--model",
+        help="a shipped model, a checkpoint file, sgbm, or for flow dis, farneback (default: rt, for flow rt-flow)",
+    )
     parser.add_argument("--label", help="what tables call the model")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 … (default: %(default)s)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default: %(default)s)")

@@ -20,10 +20,12 @@ COMMANDS = {
     "render": "render stereo scenes with exact ground truth",
     "train": "train or fine-tune a network",
     "bench": "time the operator, a network or a training step",
+    "export": "write a network as ONNX, OpenVINO or torch.export, checked against PyTorch",
     "convert": "turn a released .pth file into a .safetensors checkpoint",
     "models": "list the registered networks",
     "doctor": "what this machine has, which backends run and why not",
     "app": "a page in the browser: drop two images, see depth",
+    "serve": "matching over HTTP: Open Inference Protocol v2 and POST /depth",
     "rectify": "rectify a raw pair with an OpenCV calibration",
 }
 

@@ -16,9 +16,17 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.models.registry import create_model, list_models
 
     trained = shipped()
-    for name, summary in list_models().items():
-        count = ""
-        if arguments.parameters:
-            with torch.device("meta"):
-                count = f"{sum(p.numel() for p in create_model(name).parameters()) / 1e6:8.2f} M  "
-        print(f"{name:18}{count}{summary}{'  [weights ship]' if name in trained else ''}")
+    networks = list_models()
+    ready = {name: summary for name, summary in networks.items() if name in trained}
+    rest = {name: summary for name, summary in networks.items() if name not in trained}
+    for heading, group in (
+        ("with trained weights (matchattention.load, --model):", ready),
+        ("without weights here (matchattention.create_model, train, or a checkpoint of your own):", rest),
+    ):
+        print(heading)
+        for name, summary in group.items():
+            count = ""
+            if arguments.parameters:
+                with torch.device("meta"):
+                    count = f"{sum(p.numel() for p in create_model(name).parameters()) / 1e6:8.2f} M  "
+            print(f"  {name:18}{count}{summary}")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from matchattention.cli.rerun_log import RerunLog
     from matchattention.geometry.camera import StereoCamera
     from matchattention.inference.predictor import Predictor
@@ -43,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=None, help="shipped model, .safetensors or released .pth file (default rt)")
     parser.add_argument("--task", choices=("stereo", "flow"), default="stereo", help="what the model is for")
     parser.add_argument(
+        "--engine", choices=("onnx", "openvino"),
+        help="run the file of `matchattention export` given as --model (.onnx, .xml) by this; else its suffix decides",
+    )  # fmt: skip
+    parser.add_argument(
         "--camera", metavar="FILE",
         help="calibration for depth and cloud: Middlebury, KITTI, K.txt, OpenCV or ROS YAML, JSON; or numbers like "
         "fx=451,baseline=0.075,cx=299,cy=235. A bare name not found here is looked for beside each left image",
@@ -51,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-depth", type=float, default=float("inf"), metavar="M", help="cloud: leave out beyond")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default auto)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one a core)")
     parser.add_argument("--side-by-side", action="store_true", help="each image or frame holds both views")
     parser.add_argument("--live", nargs="+", metavar="SOURCE", help="cameras: one side-by-side or two; number or URL")
     parser.add_argument("--frames", type=int, metavar="N", help="stop a video or camera after N frames")
@@ -68,6 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from matchattention.inference.sources import find_pairs, is_one_pair, is_video
 
+    if not arguments.max_depth > 0:
+        raise InputError(f"--max-depth is a distance in metres: give a positive number, not {arguments.max_depth:g}.")
+    if arguments.threads is not None:
+        _use_threads(arguments.threads)
     if arguments.example is not None:
         _use_example(arguments)
     inputs = arguments.inputs
@@ -99,29 +113,66 @@ def run(arguments: argparse.Namespace) -> None:
     _run_pairs(arguments, pairs, is_one_pair(left, right, arguments.side_by_side))
 
 
+def _use_threads(count: int) -> None:
+    import torch
+
+    if count < 1:
+        raise InputError(f"--threads must be at least 1, not {count}.")
+    torch.set_num_threads(count)
+
+
 def _use_example(arguments: argparse.Namespace) -> None:
     from matchattention.examples import example
+    from matchattention.exporting.predictor import is_exported
 
     if arguments.inputs:
         raise InputError("--example uses a bundled pair: leave the inputs out.")
     files = example(arguments.example)
     arguments.inputs = [str(files.left), str(files.right)]
     arguments.camera = arguments.camera or str(files.camera)
-    arguments.explain = True
+    arguments.explain = not is_exported(arguments.model)
     if arguments.max_depth == float("inf"):
         arguments.max_depth = 8.0  # a room
 
 
 def load_predictor(arguments: argparse.Namespace) -> Predictor:
     """The predictor that the arguments ask for."""
-    from matchattention.inference.precision import choose_device, choose_precision
     from matchattention.inference.predictor import Predictor
     from matchattention.models.checkpoint import load
+    from matchattention.runtime.precision import choose_device, choose_precision
 
+    exported = exported_predictor(arguments)
+    if exported is not None:
+        arguments.weights = hashlib.sha256(Path(arguments.model).read_bytes()).hexdigest()
+        return exported
     choose_precision(arguments.precision, choose_device(arguments.device))  # before the weights are read
     model = arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")
     network = load(model, task=arguments.task)
+    arguments.weights = _weights_hash(network)
     return Predictor(network, arguments.device, arguments.precision, check=not arguments.no_check)
+
+
+def exported_predictor(arguments: argparse.Namespace) -> Any:
+    """The predictor for an exported file, or None when the model is none."""
+    from matchattention.exporting.predictor import ExportedPredictor, is_exported
+
+    if not is_exported(arguments.model):
+        if arguments.engine is not None:
+            raise InputError(f"--engine {arguments.engine} runs exported files: give --model FILE.onnx or FILE.xml.")
+        return None
+    predictor = ExportedPredictor(arguments.model, arguments.engine, check=not arguments.no_check)
+    if predictor.task != arguments.task:
+        raise InputError(f"{arguments.model} is a {predictor.task} model, but {arguments.task} was asked for.")
+    return predictor
+
+
+def _weights_hash(network: torch.nn.Module) -> str:
+    """Of every weight: another file at the same path is another model."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_camera(arguments: argparse.Namespace, left: Path | None) -> StereoCamera | None:
@@ -134,14 +185,14 @@ def load_camera(arguments: argparse.Namespace, left: Path | None) -> StereoCamer
     if arguments.task == "flow":
         raise InputError("--camera turns disparity into depth; a flow model has none: leave it out.")
     if "=" in given and not Path(given).exists():
-        return _camera_from_numbers(given)
+        return _camera_from_numbers(given, arguments.baseline)
     path = Path(given)
     if not path.exists() and left is not None and path.name == given and (left.parent / given).is_file():
         path = left.parent / given
     return StereoCamera.from_file(path, baseline=arguments.baseline)
 
 
-def _camera_from_numbers(text: str) -> StereoCamera:
+def _camera_from_numbers(text: str, baseline: float | None) -> StereoCamera:
     from matchattention.geometry.camera import StereoCamera
 
     known = {"fx", "fy", "cx", "cy", "baseline", "doffs", "width", "height"}
@@ -152,6 +203,8 @@ def _camera_from_numbers(text: str) -> StereoCamera:
             numbers[name.strip()] = float(value)
         except ValueError:
             raise InputError(f"--camera {text}: '{part}' is not NAME=NUMBER.") from None
+    if baseline is not None:
+        numbers.setdefault("baseline", baseline)
     unknown = sorted(set(numbers) - known)
     if unknown or not {"fx", "baseline"} <= set(numbers):
         raise InputError(
@@ -163,18 +216,36 @@ def _camera_from_numbers(text: str) -> StereoCamera:
     return StereoCamera(**numbers)
 
 
-def record_of(arguments: argparse.Namespace, predictor: Predictor, left: str, right: str | None) -> dict[str, Any]:
-    """What a result depends on: equal records need no second computation."""
+def record_of(
+    arguments: argparse.Namespace,
+    predictor: Predictor,
+    names: tuple[str, str | None],
+    contents: Iterable[bytes],
+    camera: StereoCamera | None,
+) -> dict[str, Any]:
+    """What a result depends on: equal records need no second computation.
+
+    Args:
+        arguments: the options.
+        predictor: its precision counts; its weights stand in `arguments`, put there by `load_predictor`.
+        names: of the left and the right view, for people.
+        contents: the files' or the frames' bytes, of which a hash is kept.
+        camera: the calibration as read, so that an edited file counts.
+    """
     from matchattention import __version__
 
     return {
         "version": __version__,
-        "left": left,
-        "right": right,
+        "left": names[0],
+        "right": names[1],
+        "contents": [hashlib.sha256(content).hexdigest() for content in contents],
         "model": str(arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")),
         "task": arguments.task,
         "precision": str(predictor.dtype).removeprefix("torch."),
-        "camera": arguments.camera,
+        "weights": arguments.weights,
+        "camera": None if camera is None else asdict(camera),
+        "max_depth": None if arguments.max_depth == float("inf") else arguments.max_depth,
+        "side_by_side": arguments.side_by_side,
         "explain": arguments.explain,
     }
 
@@ -204,7 +275,7 @@ def _many_pairs(
     log: RerunLog | None,
 ) -> None:
     from matchattention.cli.progress import Progress
-    from matchattention.inference.outputs import is_done
+    from matchattention.inference.outputs import RECORD, is_done
 
     progress = Progress(len(pairs), "pair")
     failures = []
@@ -212,12 +283,16 @@ def _many_pairs(
     try:
         for index, pair in enumerate(pairs):
             folder = None if output is None else output / pair.name
-            record = record_of(arguments, predictor, str(pair.left), None if pair.right is None else str(pair.right))
-            if folder is not None and not arguments.overwrite and is_done(folder, record):
-                skipped += 1
-                progress.step(pair.name, "already there", skipped=True)
-                continue
             try:
+                if (
+                    folder is not None
+                    and not arguments.overwrite
+                    and (folder / RECORD).is_file()
+                    and is_done(folder, _record_of_pair(arguments, predictor, pair))
+                ):
+                    skipped += 1
+                    progress.step(pair.name, "already there", skipped=True)
+                    continue
                 _one_pair(arguments, predictor, pair, folder, log, index)
             except InputError as error:
                 failures.append(f"{pair.name}: {error}")
@@ -255,8 +330,15 @@ def _one_pair(
         log.add(index, pair.name, left, prediction, camera)
     if folder is None:
         return []
-    record = record_of(arguments, predictor, str(pair.left), None if pair.right is None else str(pair.right))
+    record = _record_of_pair(arguments, predictor, pair)
     return write_prediction(folder, prediction, left, record, camera, max_depth=arguments.max_depth)
+
+
+def _record_of_pair(arguments: argparse.Namespace, predictor: Predictor, pair: Pair) -> dict[str, Any]:
+    files = [pair.left] if pair.right is None else [pair.left, pair.right]
+    names = str(pair.left), None if pair.right is None else str(pair.right)
+    contents = (file.read_bytes() for file in files)
+    return record_of(arguments, predictor, names, contents, load_camera(arguments, pair.left))
 
 
 def open_rerun(arguments: argparse.Namespace) -> AbstractContextManager[RerunLog | None]:

@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: s
     to_video = output is not None and output.suffix.lower() in VIDEO_SUFFIXES
     if output is not None:
         require_writable(output.parent if to_video else output)
-    camera = load_camera(arguments, None)
+    camera = calibration = load_camera(arguments, None)
     predictor = load_predictor(arguments)
     predict = VideoPredictor(predictor)
     colours = SteadyRange()
@@ -79,9 +79,8 @@ def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: s
                     break
                 name = f"frame_{index:06d}"
                 folder = output / name if output is not None and not to_video else None
-                record = record_of(
-                    arguments, predictor, f"{left}#{index}", None if right is None else f"{right}#{index}"
-                )
+                names = f"{left}#{index}", None if right is None else f"{right}#{index}"
+                record = record_of(arguments, predictor, names, (view.tobytes() for view in images), calibration)
                 if folder is not None and not arguments.overwrite and is_done(folder, record):
                     progress.step(name, "already there", skipped=True)
                     continue

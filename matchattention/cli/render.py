@@ -23,7 +23,7 @@ Scene i of a seed and preset is always the same scene. Run the same command agai
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    from matchattention.synth.config import PRESETS
+    from matchattention.synth.world.config import PRESETS
 
     parser.epilog = _EPILOG
     parser.add_argument("--count", type=int, required=True, metavar="N", help="how many scenes the folder shall hold")
@@ -48,10 +48,10 @@ def parse_size(text: str) -> tuple[int, int]:
 def run(arguments: argparse.Namespace) -> None:
     """Render until the folder holds `count` scenes."""
     from matchattention.cli.progress import Progress
-    from matchattention.inference.precision import choose_device
-    from matchattention.synth.config import PRESETS
-    from matchattention.synth.export import export
-    from matchattention.synth.stream import SceneStream
+    from matchattention.runtime.precision import choose_device
+    from matchattention.synth.stream.export import export
+    from matchattention.synth.stream.scene_stream import SceneStream
+    from matchattention.synth.world.config import PRESETS
 
     if arguments.count < 1:
         raise InputError(f"--count {arguments.count} renders nothing; ask for at least 1")

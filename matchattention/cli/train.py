@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source",
         action="append",
         metavar="KIND[:PRESET][=WEIGHT]",
-        help="scenes, photos or cards, instead of the preset's; repeat to mix",
+        help="scenes, photos, moving-photos or cards, instead of the preset's; repeat to mix",
     )
     what.add_argument(
         "--data",
@@ -202,8 +202,10 @@ def _parse_source(text: str) -> SourceConfig:
 
     name, weight = _split_weight(text)
     kind, _, preset = name.partition(":")
-    if kind not in ("scenes", "photos", "cards"):
-        raise InputError(f"unknown source '{kind}': choose scenes, photos or cards, or name files with --data")
+    if kind not in ("scenes", "photos", "moving-photos", "cards"):
+        raise InputError(
+            f"unknown source '{kind}': choose scenes, photos, moving-photos or cards, or name files with --data"
+        )
     return SourceConfig(kind, weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
 
 

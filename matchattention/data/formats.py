@@ -7,17 +7,19 @@ non-finite pixels the way its format does. Malformed files are refused with an `
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.atomic import replacing
 from matchattention.data.png import read_png16, write_png16
+from matchattention.data.reading import check_pixels, reads
 from matchattention.errors import InputError
 
 FilePath = str | os.PathLike[str]
@@ -26,6 +28,8 @@ Field = NDArray[np.float32]
 UNKNOWN = np.float32(np.inf)
 _FLO_TAG = b"PIEH"  # the float 202021.25, little endian
 _FLO_UNKNOWN = 1e9
+_PFM_HEADER = re.compile(rb"(P[Ff])\s+(\d{1,9})\s+(\d{1,9})\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[ \t\r]*\n")
+_LONGEST_PFM_HEADER = 256  # bytes
 
 
 def known_pixels(field: NDArray[Any]) -> NDArray[np.bool_]:
@@ -34,20 +38,22 @@ def known_pixels(field: NDArray[Any]) -> NDArray[np.bool_]:
     return finite if finite.ndim == 2 else np.logical_and.reduce(finite, axis=-1)
 
 
+@reads("a PFM file")
 def read_pfm(path: FilePath) -> Field:
     """Read a portable float map: ``(H, W)``, or ``(H, W, 3)`` for the colour kind.
 
     Lines are stored bottom-up; the sign of the scale gives the byte order and its size is a unit that
     the benchmarks leave at 1, so values are returned as stored. NaN becomes ``inf``.
     """
-    content = _content(path)
+    content = Path(path).read_bytes()
     # Exactly one white-space byte ends the header; the pixels may begin with bytes that look like more.
-    header = re.match(rb"(P[Ff])\s+(\d+)\s+(\d+)\s+([-+]?[0-9.]+(?:[eE][-+]?\d+)?)[ \t\r]*\n", content)
+    header = _PFM_HEADER.match(content[:_LONGEST_PFM_HEADER])
     if header is None:
         raise InputError(f"{path} is not a PFM file: it must begin with Pf or PF, its size and its scale")
     kind, width, height, scale = header[1], int(header[2]), int(header[3]), float(header[4])
-    if scale == 0 or width == 0 or height == 0:
-        raise InputError(f"{path} has a PFM header without a size or with a scale of zero")
+    if scale == 0 or not math.isfinite(scale):
+        raise InputError(f"{path} has a PFM header with a scale of {scale:g}; fetch or export it again")
+    check_pixels(path, height, width)
     shape = (height, width, 3) if kind == b"PF" else (height, width)
     pixels = _pixels(path, content[header.end() :], "<f4" if scale < 0 else ">f4", shape)
     return _unknown_as_inf(pixels[::-1])
@@ -62,16 +68,16 @@ def write_pfm(path: FilePath, values: NDArray[Any]) -> None:
     _write(path, header + _unknown_as_inf(values)[::-1].astype("<f4").tobytes())
 
 
+@reads("a .flo file")
 def read_flo(path: FilePath) -> Field:
     """Read Middlebury's ``.flo``: ``(H, W, 2)`` as (u, v); components beyond 1e9 are unknown."""
-    content = _content(path)
+    content = Path(path).read_bytes()
     if content[:4] != _FLO_TAG:
         raise InputError(f"{path} is not a .flo file: it must begin with PIEH")
     if len(content) < 12:
         raise InputError(f"{path} ends within its header; fetch it again")
     width, height = (int(n) for n in np.frombuffer(content, "<i4", 2, 4))
-    if not (0 < width < 100_000 and 0 < height < 100_000):
-        raise InputError(f"{path} says it is {width} x {height} px, which no flow field is")
+    check_pixels(path, height, width)
     flow = _unknown_as_inf(_pixels(path, content[12:], "<f4", (height, width, 2)))
     flow[(np.abs(flow) > _FLO_UNKNOWN).any(axis=-1)] = UNKNOWN
     return flow
@@ -130,7 +136,7 @@ def write_kitti_flow_png16(path: FilePath, flow: NDArray[Any]) -> None:
 
 def read_sintel_disparity_rgb8(path: FilePath) -> Field:
     """Sintel's disparity: R * 4 + G / 2^6 + B / 2^14 of an 8-bit colour PNG. Every pixel is known."""
-    rgb = _read_rgb8(path)
+    rgb = read_rgb8(path)
     return (rgb @ np.array([4, 2.0**-6, 2.0**-14])).astype(np.float32)
 
 
@@ -147,7 +153,7 @@ def write_sintel_disparity_rgb8(path: FilePath, disparity: NDArray[Any]) -> None
 
 def read_fsd_disparity_rgb8(path: FilePath) -> Field:
     """The FoundationStereo dataset's disparity: (R * 255^2 + G * 255 + B) / 1000 of an 8-bit colour PNG."""
-    rgb = _read_rgb8(path)
+    rgb = read_rgb8(path)
     disparity = ((rgb @ np.array([255.0**2, 255.0, 1.0])) / 1000).astype(np.float32)
     return np.where(disparity > 0, disparity, UNKNOWN)
 
@@ -182,24 +188,40 @@ def write_dsp5(path: FilePath, disparity: NDArray[Any]) -> None:
     _write_hdf5(path, "disparity", disparity)
 
 
+@reads("a numpy file of numbers", "write it with numpy.save")
 def read_npy(path: FilePath) -> Field:
     """An array in ``.npy``, or the only (or the ``disparity`` / ``flow``) array of an ``.npz``, in px."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not a numpy file of numbers ({error})") from None
-    if not isinstance(loaded, np.ndarray):
-        with loaded:
-            names = list(loaded.files)
-            chosen = [name for name in names if name in ("disparity", "flow")] or names
+    with Path(path).open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            return _read_array(path, file)
+        with zipfile.ZipFile(file) as archive:
+            members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+            chosen = [name for name in members if name in ("disparity", "flow")] or list(members)
             if len(chosen) != 1:
-                raise InputError(f"{path} holds {', '.join(names)}; name the one to read disparity or flow")
-            loaded = loaded[chosen[0]]
-    if loaded.dtype.kind not in "fiu":
-        raise InputError(f"{path} holds {loaded.dtype}, not numbers")
-    return _unknown_as_inf(loaded)
+                found = ", ".join(members)[:200] or "nothing"
+                raise InputError(f"{path} holds {found}; name the one to read disparity or flow")
+            with archive.open(members[chosen[0]]) as member:
+                return _read_array(path, member)
+
+
+def _read_array(path: FilePath, file: IO[bytes]) -> Field:
+    """The array that begins here; its header is looked at before room is made for what it promises."""
+    layout = np.lib.format
+    version = layout.read_magic(file)
+    read_header = layout.read_array_header_1_0 if version == (1, 0) else layout.read_array_header_2_0
+    shape, by_columns, dtype = read_header(file)
+    if dtype.kind not in "fiu":
+        raise InputError(f"{path} holds {dtype}, not numbers; write it with numpy.save of a float array")
+    if len(shape) not in (2, 3):
+        raise InputError(f"{path} holds an array of shape {shape}, which is no image; write (H, W) or (H, W, 2)")
+    check_pixels(path, *shape)
+    expected = math.prod(shape) * dtype.itemsize
+    content = file.read(expected)
+    if len(content) != expected:
+        raise InputError(f"{path} holds {len(content)} bytes of values where its header promises {expected}")
+    values: NDArray[Any] = np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")
+    return _unknown_as_inf(values)
 
 
 def write_npy(path: FilePath, values: NDArray[Any]) -> None:
@@ -215,32 +237,29 @@ def write_npy(path: FilePath, values: NDArray[Any]) -> None:
 def read_exr(path: FilePath) -> Field:
     """The values of an OpenEXR file, ``(H, W)``: its only channel, or the one named R, Y or Z."""
     channels = read_exr_channels(path)
-    for name in ("R", "Y", "Z", *channels):
-        if name in channels:
-            return _unknown_as_inf(channels[name])
-    raise InputError(f"{path} holds no channels")
+    chosen = next(name for name in ("R", "Y", "Z", *channels) if name in channels)
+    return _unknown_as_inf(channels[chosen])
 
 
+@reads("an EXR file")
 def read_exr_channels(path: FilePath) -> dict[str, NDArray[Any]]:
     """Every channel ``(H, W)`` of an OpenEXR file by its name."""
     try:
         import OpenEXR
     except ImportError:
         raise InputError(f"reading {path} needs OpenEXR: pip install 'matchattention[exr]'") from None
-    if not Path(path).is_file():
-        raise InputError(f"{path} does not exist")
-    try:
-        with OpenEXR.File(str(path), separate_channels=True) as file:
-            return {name: np.array(channel.pixels) for name, channel in file.channels().items()}
-    except RuntimeError as error:
-        raise InputError(f"{path} is not an EXR file that can be read ({error})") from None
-
-
-def _content(path: FilePath) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
+    with OpenEXR.File(str(path), header_only=True) as file:
+        lowest, highest = (np.asarray(corner, np.int64) for corner in file.header()["dataWindow"])
+        width, height = (int(extent) for extent in highest - lowest + 1)
+    check_pixels(path, height, width)
+    with OpenEXR.File(str(path), separate_channels=True) as file:
+        channels = {name: np.array(channel.pixels) for name, channel in file.channels().items()}
+    if not channels:
+        raise InputError(f"{path} holds no channels; export it again")
+    for name, values in channels.items():
+        if values.shape != (height, width) or values.dtype.kind not in "fu":
+            raise InputError(f"{path} has a channel {name[:40]!r} that is no plain image; export it without deep data")
+    return channels
 
 
 def _write(path: FilePath, content: bytes) -> None:
@@ -249,14 +268,15 @@ def _write(path: FilePath, content: bytes) -> None:
 
 
 def _pixels(path: FilePath, content: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    expected = math.prod(shape) * np.dtype(dtype).itemsize
     if len(content) != expected:
         raise InputError(f"{path} holds {len(content)} bytes of pixels where its header promises {expected}")
     return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _unknown_as_inf(values: NDArray[Any]) -> Field:
-    values = np.array(values, np.float32)
+    with np.errstate(over="ignore"):  # float64 beyond float32 is unknown too
+        values = np.array(values, np.float32)
     values[~np.isfinite(values)] = UNKNOWN
     return values
 
@@ -266,18 +286,15 @@ def _expect_flow(flow: NDArray[Any]) -> None:
         raise ValueError(f"expected (H, W, 2), got {flow.shape}")
 
 
-def _read_rgb8(path: FilePath) -> NDArray[np.float64]:
-    from PIL import Image, UnidentifiedImageError
+@reads("a colour image")
+def read_rgb8(path: FilePath) -> NDArray[np.float64]:
+    """The stored bytes ``(H, W, 3)`` of an 8-bit colour image."""
+    from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            if image.mode not in ("RGB", "RGBA"):
-                raise InputError(f"{path} is not 8-bit colour (it is {image.mode}), so it holds no disparity")
-            return np.asarray(image, np.float64)[..., :3]
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise InputError(f"{path} is not an image file that can be read ({error})") from None
+    with Image.open(path) as image:
+        if image.mode not in ("RGB", "RGBA"):
+            raise InputError(f"{path} is not 8-bit colour (it is {image.mode}), so it holds no disparity")
+        return np.asarray(image, np.float64)[..., :3]
 
 
 def _h5py() -> Any:
@@ -288,17 +305,19 @@ def _h5py() -> Any:
     return h5py
 
 
+@reads("an HDF5 file")
 def _read_hdf5(path: FilePath, name: str) -> Field:
     h5py = _h5py()
-    if not Path(path).is_file():
-        raise InputError(f"{path} does not exist")
-    try:
-        with h5py.File(path, "r") as file:
-            if name not in file:
-                raise InputError(f"{path} has no dataset named {name!r}; it holds {sorted(file)}")
-            return _unknown_as_inf(file[name][()])
-    except OSError as error:
-        raise InputError(f"{path} is not an HDF5 file ({error})") from None
+    with h5py.File(path, "r") as file:
+        if name not in file:
+            raise InputError(f"{path} has no dataset named {name!r}; it holds {', '.join(sorted(file))[:200]}")
+        if isinstance(file.get(name, getlink=True), h5py.ExternalLink):
+            raise InputError(f"{path} only points to another file; give the one that holds {name!r}")
+        dataset = file[name]
+        if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim not in (2, 3):
+            raise InputError(f"{path} holds no array of numbers named {name!r}; fetch or export it again")
+        check_pixels(path, *dataset.shape)
+        return _unknown_as_inf(dataset[()])
 
 
 def _write_hdf5(path: FilePath, name: str, values: NDArray[Any]) -> None:

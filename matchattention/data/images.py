@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.formats import read_exr_channels
+from matchattention.data.reading import MOST_PIXELS, check_pixels, reads
 from matchattention.errors import InputError
 
 FilePath = str | os.PathLike[str]
 
 
+@reads("an image")
 def read_image(path: FilePath) -> NDArray[np.uint8]:
     """Read an image as ``(H, W, 3)`` uint8 RGB.
 
@@ -26,13 +29,10 @@ def read_image(path: FilePath) -> NDArray[np.uint8]:
         InputError: the file is missing, a folder, empty, or not an image that can be decoded.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not an image")
-    if not path.is_file():
-        raise InputError(f"{path} does not exist")
     if path.suffix.lower() == ".exr":
         return _read_exr(path)
     if path.suffix.lower() == ".hdr":
+        check_pixels(path, *_hdr_size(path))
         return _read_by_opencv(path)
     from PIL import Image, UnidentifiedImageError
 
@@ -41,14 +41,33 @@ def read_image(path: FilePath) -> NDArray[np.uint8]:
             return _as_rgb8(image, path)
     except UnidentifiedImageError:
         if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
+            check_pixels(path, *_tiff_size(path))
             return _read_by_opencv(path)
-        raise InputError(f"{path} is not an image file that can be read") from None
-    except Image.DecompressionBombError as error:
-        raise InputError(f"{path} is too large ({error})") from None
-    except (OSError, SyntaxError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is broken or cut short ({error})") from None
+        raise InputError(f"{path} is not an image file that can be read; give a PNG, JPEG or TIFF") from None
+    except Image.DecompressionBombError:
+        raise InputError(
+            f"{path} has more than {MOST_PIXELS // 10**6} megapixels by its header; resize it or cut it into parts"
+        ) from None
+
+
+def _hdr_size(path: Path) -> tuple[int, int]:
+    """(height, width) of a Radiance file, from the last line of its header."""
+    with path.open("rb") as file:
+        found = re.search(rb"\n[-+]Y (\d{1,9}) [-+]X (\d{1,9})\n", file.read(2**16))
+    if found is None:
+        raise InputError(f"{path} is not an HDR image that can be read; export it again")
+    return int(found[1]), int(found[2])
+
+
+def _tiff_size(path: Path) -> tuple[int, int]:
+    """(height, width) of a TIFF file, from the tags of its first image."""
+    from PIL import TiffImagePlugin
+
+    with path.open("rb") as file:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
+        file.seek(tags.next)
+        tags.load(file)
+        return int(tags[TiffImagePlugin.IMAGELENGTH]), int(tags[TiffImagePlugin.IMAGEWIDTH])
 
 
 def _as_rgb8(image: Any, path: Path) -> NDArray[np.uint8]:

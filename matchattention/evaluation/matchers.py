@@ -1,4 +1,4 @@
-"""Anything that can be measured: a network, SGBM, or files that someone else predicted."""
+"""Anything that can be measured: a network, OpenCV's matchers, or files that someone else predicted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.field_files import DISPARITY_SUFFIXES, FLOW_SUFFIXES, read_disparity, read_flow
 from matchattention.errors import InputError
-from matchattention.evaluation import sgbm
+from matchattention.evaluation import opencv_flow, sgbm
 
 Image = NDArray[np.uint8]
 Field = NDArray[np.float32]
@@ -51,11 +51,24 @@ class SgbmMatcher:
         return sgbm.match(first, second, sgbm.search_range(sample.disparity, first.shape[1]))
 
 
+class OpenCVFlow:
+    """DIS or Farneback; see ``evaluation.opencv_flow`` for how they are set up."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.settings: dict[str, Any] = {"name": name, **opencv_flow.SETTINGS[name]}
+
+    def __call__(self, first: Image, second: Image, sample: Sample) -> Field:
+        if isinstance(sample, StereoSample):
+            raise InputError(f"{self._name} finds optical flow; choose rt or sgbm for stereo pairs")
+        return opencv_flow.match(self._name, first, second)
+
+
 class NetworkMatcher:
     """A network behind ``Predictor``.
 
     Args:
-        model: a shipped model, a checkpoint, or a released .pth file.
+        model: a shipped model, a checkpoint, a released .pth file, or a file of `matchattention export`.
         task: "stereo" or "flow"; a model made for the other is refused.
         device: as ``Predictor`` takes it.
         precision: as ``Predictor`` takes it.
@@ -65,10 +78,17 @@ class NetworkMatcher:
     def __init__(
         self, model: str, task: str, device: str = "auto", precision: str = "auto", label: str | None = None
     ) -> None:
+        from matchattention.exporting.predictor import ExportedPredictor, is_exported
         from matchattention.inference.predictor import Predictor
         from matchattention.models.checkpoint import load
 
-        self._predict = Predictor(load(model, task=task), device=device, precision=precision)
+        self._predict: Predictor | ExportedPredictor
+        if is_exported(model):
+            self._predict = ExportedPredictor(model)
+            if self._predict.task != task:
+                raise InputError(f"{model} is a {self._predict.task} model, but {task} was asked for.")
+        else:
+            self._predict = Predictor(load(model, task=task), device=device, precision=precision)
         self.settings: dict[str, Any] = {
             "name": Path(model).name,
             "label": label or f"MatchAttention {Path(model).stem}",
@@ -131,4 +151,6 @@ def create_matcher(
         return PredictionFiles(predictions, label)
     if model == "sgbm":
         return SgbmMatcher()
+    if model in opencv_flow.SETTINGS:
+        return OpenCVFlow(model)
     return NetworkMatcher(model, task, device, precision, label)

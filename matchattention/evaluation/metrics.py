@@ -95,6 +95,7 @@ def measure(
         truth: the same shape, unknown = inf.
         non_occluded: adds the masks ``noc`` and ``occ``.
         foreground: adds the masks ``fg`` and ``bg`` (D1-fg is ``["fg"]["d1"]``).
+            Flow always adds the masks ``s0-10``, ``s10-40`` and ``s40+``, by true speed.
 
     Returns:
         ``{mask: {metric: value}}`` with ``pixels`` (evaluated) and ``missing`` (per cent not predicted) as
@@ -106,7 +107,16 @@ def measure(
     if foreground is not None:
         masks |= {"bg": ~foreground, "fg": foreground}
     outlier_name = "fl" if truth.ndim == 3 else "d1"
+    if truth.ndim == 3:
+        masks |= speed_masks(truth)
     return {name: _all_metrics(pixel_errors(prediction, truth, mask), outlier_name) for name, mask in masks.items()}
+
+
+def speed_masks(truth: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
+    """Sintel's classes of true speed in px per frame: below 10, from 10 to 40, above 40."""
+    known = known_pixels(truth)
+    speed = np.linalg.norm(np.where(known[..., None], truth, 0), axis=-1)
+    return {"s0-10": speed < 10, "s10-40": (speed >= 10) & (speed <= 40), "s40+": speed > 40}
 
 
 def _all_metrics(errors: PixelErrors, outlier_name: str) -> dict[str, float]:

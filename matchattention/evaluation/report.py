@@ -7,12 +7,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matchattention.data.atomic import replacing
 from matchattention.data.datasets.middlebury import MIDDLEBURY_WEIGHTS
+from matchattention.data.reading import number, read_json, reads
 from matchattention.errors import InputError
 from matchattention.evaluation.averages import Averages, mean_over_scenes, pooled_over_pixels
+
+T = TypeVar("T")
 
 SCHEMA = 1
 _COLUMNS = {
@@ -138,27 +141,46 @@ class Report:
         return "\n".join(lines)
 
 
+@reads("a result of matchattention evaluate --json", "evaluate again")
 def read_report(path: Path) -> Report:
     """Read a JSON file that ``write`` made."""
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not a JSON file ({error})") from None
+    content = read_json(Path(path).read_bytes())
     if not isinstance(content, dict) or content.get("schema") != SCHEMA or "scenes" not in content:
         raise InputError(f"{path} was not written by matchattention evaluate --json (schema {SCHEMA})")
-    scenes = tuple(
-        SceneResult(scene["name"], tuple(scene["size"]), scene["seconds"], _with_nan(scene["metrics"]))
-        for scene in content["scenes"]
-    )
-    keys = ("dataset", "root", "split", "kind", "model")
-    return Report(
-        **{key: content[key] for key in keys},
-        scenes=scenes,
-        environment=content["environment"],
-        command=content["command"],
-    )
+    if content["kind"] not in _COLUMNS:
+        raise ValueError("its kind is neither stereo nor flow")
+    scenes = tuple(_read_scene(scene) for scene in _of_kind(list, content, "scenes"))
+    if not scenes:
+        raise ValueError("it holds no scenes")
+    names = {frozenset(values) for scene in scenes for values in scene.metrics.values()}
+    if len(names) != 1 or not {"pixels", *_COLUMNS[content["kind"]]} <= set(*names):
+        raise ValueError("its scenes lack metrics or differ in them")
+    model, environment = _of_kind(dict, content, "model"), _of_kind(dict, content, "environment")
+    for table, key in ((model, "label"), (environment, "date"), (environment, "processor")):
+        _of_kind(str, table, key)
+    if "commit" not in environment or not isinstance(model.get("device", ""), str):
+        raise ValueError("it does not say where it comes from")
+    texts = {name: _of_kind(str, content, name) for name in ("dataset", "root", "split", "kind", "command")}
+    return Report(**texts, model=model, scenes=scenes, environment=environment)
+
+
+def _read_scene(scene: Any) -> SceneResult:
+    width, height = (number(extent, "size") for extent in _of_kind(list, scene, "size"))
+    metrics = {
+        mask: {name: math.nan if value is None else number(value, name) for name, value in values.items()}
+        for mask, values in _of_kind(dict, scene, "metrics").items()
+    }
+    if "all" not in metrics:
+        raise ValueError("a scene lacks its metrics")
+    seconds = number(scene["seconds"], "seconds")
+    return SceneResult(_of_kind(str, scene, "name"), (int(width), int(height)), seconds, metrics)
+
+
+def _of_kind(kind: type[T], table: Any, name: str) -> T:
+    """A value of a parsed document, of the type that it must have."""
+    if not isinstance(table, dict) or not isinstance(table[name], kind):
+        raise ValueError(f"{name} is of another kind")
+    return table[name]
 
 
 def _line(
@@ -187,10 +209,3 @@ def _rounded(content: Any) -> Any:
     if isinstance(content, float):
         return None if math.isnan(content) else float(f"{content:.6g}")
     return content
-
-
-def _with_nan(metrics: dict[str, dict[str, float | None]]) -> dict[str, dict[str, float]]:
-    return {
-        mask: {metric: float("nan") if value is None else value for metric, value in values.items()}
-        for mask, values in metrics.items()
-    }

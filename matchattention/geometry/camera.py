@@ -18,6 +18,7 @@ FloatImage = NDArray[np.floating[Any]]
 
 # No estimate claims to be better than this: two views that agree can still be wrong together.
 _FINEST_DISPARITY_ERROR = 0.25  # px
+_LARGEST_EXTENT = 10**6  # px
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class StereoCamera:
 
     def __post_init__(self) -> None:
         numbers = [value for value in asdict(self).values() if value is not None]
+        if any(isinstance(value, bool) or not isinstance(value, int | float | np.number) for value in numbers):
+            raise InputError("The camera has a value that is not a number: check the calibration file.")
         if not np.all(np.isfinite(numbers)):
             raise InputError("The camera has a number that is not finite: check the calibration file.")
         if self.fx <= 0 or (self.fy is not None and self.fy <= 0):
@@ -55,6 +58,8 @@ class StereoCamera:
             raise InputError(
                 f"The baseline must be positive, not {self.baseline:g} m: it is the distance between the two cameras."
             )
+        if any(extent is not None and not 0 < extent < _LARGEST_EXTENT for extent in (self.width, self.height)):
+            raise InputError(f"The camera's image size {self.width}x{self.height} is none: check the calibration file.")
 
     @classmethod
     def from_file(

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.reading import MOST_TEXT, read_text, reads
 from matchattention.errors import InputError
 from matchattention.geometry.calibration_files import (
     from_projections,
     in_metres,
-    read_calibration_text,
     yaml_matrices,
-    yaml_number,
+    yaml_size,
 )
 from matchattention.geometry.camera import StereoCamera
 
@@ -29,6 +29,7 @@ _NAMES = {
     "rotation": ("R", "rotation"),
     "translation": ("T", "translation"),
 }
+_DISTORTION_SIZES = (4, 5, 8, 12, 14)
 
 
 @dataclass(frozen=True)
@@ -58,36 +59,45 @@ class RawCalibration:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> RawCalibration:
         """Read an OpenCV YAML with K1, D1, K2, D2, R, T (or the other usual names)."""
-        path = Path(path)
-        text = read_calibration_text(path)
-        matrices = yaml_matrices(text)
-        chosen = {}
-        for attribute, names in _NAMES.items():
-            found = next((name for name in names if name in matrices), None)
-            if found is None:
-                raise InputError(
-                    f"{path} has no {names[0]} (also looked for: {', '.join(names[1:])}); "
-                    "write K1, D1, K2, D2, R and T of cv2.stereoCalibrate with cv2.FileStorage."
-                )
-            chosen[attribute] = matrices[found]
-        for name in ("left_matrix", "right_matrix", "rotation"):
-            if chosen[name].shape != (3, 3):
-                raise InputError(f"{path}: {_NAMES[name][0]} must be 3x3, not {chosen[name].shape}.")
-        translation = chosen.pop("translation").ravel()
-        if translation.size != 3:
-            raise InputError(f"{path}: T must have 3 numbers, not {translation.size}.")
-        length = float(np.linalg.norm(translation))
-        if length == 0:
-            raise InputError(f"{path}: T is zero; the two cameras cannot be at the same place.")
-        translation = translation * (in_metres(length, path) / length)
-        width = yaml_number(text, "image_width", "width", "imageWidth")
-        height = yaml_number(text, "image_height", "height", "imageHeight")
-        return cls(
-            **chosen,
-            translation=translation,
-            width=None if width is None else int(width),
-            height=None if height is None else int(height),
-        )
+        return _read_raw_calibration(Path(path))
+
+
+@reads("an OpenCV stereo calibration", "write K1, D1, K2, D2, R and T with cv2.FileStorage", MOST_TEXT)
+def _read_raw_calibration(path: Path) -> RawCalibration:
+    text = read_text(path)
+    matrices = yaml_matrices(text)
+    chosen = {}
+    for attribute, names in _NAMES.items():
+        found = next((name for name in names if name in matrices), None)
+        if found is None:
+            raise InputError(
+                f"{path} has no {names[0]} (also looked for: {', '.join(names[1:])}); "
+                "write K1, D1, K2, D2, R and T of cv2.stereoCalibrate with cv2.FileStorage."
+            )
+        chosen[attribute] = matrices[found]
+    for name in ("left_matrix", "right_matrix", "rotation"):
+        if chosen[name].shape != (3, 3):
+            raise InputError(f"{path}: {_NAMES[name][0]} must be 3x3, not {chosen[name].shape}.")
+    translation = chosen.pop("translation").ravel()
+    if translation.size != 3:
+        raise InputError(f"{path}: T must have 3 numbers, not {translation.size}.")
+    length = float(np.linalg.norm(translation))
+    if length == 0:
+        raise InputError(f"{path}: T is zero; the two cameras cannot be at the same place.")
+    translation = translation * (in_metres(length, path) / length)
+    for name in ("left_matrix", "right_matrix"):
+        if min(chosen[name][0, 0], chosen[name][1, 1]) <= 0:
+            raise InputError(f"{path}: the focal lengths of {_NAMES[name][0]} must be positive.")
+    for name in ("left_distortion", "right_distortion"):
+        if chosen[name].size not in _DISTORTION_SIZES:
+            raise InputError(f"{path}: {_NAMES[name][0]} must have 4, 5, 8, 12 or 14 numbers, not {chosen[name].size}.")
+    rotation = chosen["rotation"]
+    if not np.allclose(rotation @ rotation.T, np.eye(3), atol=0.01) or np.linalg.det(rotation) < 0:
+        raise InputError(f"{path}: R is no rotation; store what cv2.stereoCalibrate returns as R.")
+    width, height = yaml_size(text, ("image_width", "width", "imageWidth"), ("image_height", "height", "imageHeight"))
+    if any(extent is not None and extent <= 0 for extent in (width, height)):
+        raise InputError(f"{path}: the image size {width}x{height} must be positive.")
+    return RawCalibration(**chosen, translation=translation, width=width, height=height)
 
 
 def rectify(

@@ -41,7 +41,13 @@ def read_pair(left: Any, right: Any) -> tuple[Image, Image]:
     return _eight_bits(raw)
 
 
-def split_side_by_side(image: Image, name: str) -> tuple[Image, Image]:
+def read_side_by_side(path: str | os.PathLike[str]) -> tuple[Image, Image]:
+    """Both views, (H, W, 3) uint8 RGB each, of a file that holds them side by side; 16 bits as in `read_pair`."""
+    left, right = split_side_by_side(_raw(path, "side-by-side"), str(path))
+    return _eight_bits((left, right))
+
+
+def split_side_by_side(image: NDArray[Any], name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Left and right half of an image that holds both views."""
     width = image.shape[1]
     if width % 2 or width < 2 * SMALLEST:
@@ -53,7 +59,7 @@ def _raw(image: Any, name: str) -> NDArray[Any]:
     """(H, W, 3) of uint8 or uint16."""
     if isinstance(image, str | os.PathLike):
         path = Path(image)
-        if path.is_file() and path.suffix.lower() == ".png" and is_png16(path):
+        if path.suffix.lower() == ".png" and is_png16(path):
             return _three_channels(read_png16(path), name)
         return read_image(path)
     if hasattr(image, "convert") and hasattr(image, "mode"):  # Pillow, which need not be imported for arrays

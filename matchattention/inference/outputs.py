@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from matchattention.inference.images import Image
 from matchattention.inference.prediction import Prediction
 from matchattention.viz.arrows import self_position_arrows
 from matchattention.viz.evolution import evolution_strip, write_evolution_gif
-from matchattention.viz.fields import disparity_picture, write_picture
+from matchattention.viz.fields import depth_picture, disparity_picture, write_picture
 from matchattention.viz.flow import flow_picture
 
 RECORD = "prediction.json"
@@ -39,6 +40,7 @@ MEANINGS = {
     "confidence.png": "white where the two views agree, black where they do not",
     "depth.npy": "depth in metres, float32",
     "depth_error.npy": "its one-sigma error estimate in metres, float32",
+    "depth_colours.png": "depth in colours with a scale in metres: bright is far",
     "depth.png": "depth in millimetres, 16 bits, 0 is unknown or beyond 65 m",
     "cloud.ply": "coloured point cloud in metres, for MeshLab, CloudCompare or Blender",
     "evolution.gif": "the field after every block, from 1/32 to full resolution",
@@ -52,17 +54,23 @@ MEANINGS = {
 def whole_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write into; its files move to `folder` when the block ends well, else nothing stays.
 
-    An existing `folder` keeps its other files. Folders made on the way are removed again after a failure.
+    An existing `folder` keeps what is not ours, and loses what an earlier prediction left there. The record goes first
+    and comes last: a folder whose writing was cut off in the middle never counts as done. Folders made on the way are
+    removed again after a failure.
     """
     made = _make_parents(folder)
+    _remove_leftovers(folder)
     try:
-        stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+        stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-{os.getpid()}-", dir=folder.parent))
         try:
             yield stage
             stage.chmod(0o777 & ~_umask())  # mkdtemp made it private
             if folder.is_dir():
-                for file in sorted(stage.iterdir()):
-                    os.replace(file, folder / file.name)
+                new = {file.name for file in stage.iterdir()}
+                for name in [RECORD, *sorted(set(MEANINGS) - new)]:
+                    (folder / name).unlink(missing_ok=True)
+                for name in sorted(new - {RECORD}) + [RECORD] * (RECORD in new):
+                    os.replace(stage / name, folder / name)
             else:
                 os.rename(stage, folder)
         finally:
@@ -127,6 +135,7 @@ def write_prediction(
             write_npy(stage / "depth.npy", depth)
             write_npy(stage / "depth_error.npy", camera.depth_error(prediction.disparity, prediction.confidence))
             write_depth_png16(stage / "depth.png", depth)
+            write_picture(stage / "depth_colours.png", depth_picture(depth))
             points, shades = camera.points(
                 prediction.disparity, image, confidence=prediction.confidence, max_depth=max_depth
             )
@@ -139,18 +148,42 @@ def write_prediction(
                 stage / "attention.png",
                 self_position_arrows(image, looks, occlusion=prediction.occlusion, spacing=12),
             )
+        sizes = {file.name: file.stat().st_size for file in stage.iterdir()}
         with replacing(stage / RECORD) as temporary:
-            temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
-        names = {file.name for file in stage.iterdir()}
+            temporary.write_text(json.dumps({**record, "files": sizes}, indent=2, sort_keys=True) + "\n")
+        names = {*sizes, RECORD}
     return [folder / name for name in MEANINGS if name in names]
 
 
 def is_done(folder: Path, record: dict[str, Any]) -> bool:
-    """Whether `folder` holds the results that `record` describes."""
+    """Whether `folder` holds the results that `record` describes, each file as long as it was written."""
     try:
-        return json.loads((folder / RECORD).read_text()) == record
-    except (OSError, ValueError):
+        stored = json.loads((folder / RECORD).read_text())
+        sizes = stored.pop("files")
+        whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return False
+    return whole and stored == json.loads(json.dumps(record))
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what runs that were killed while writing `folder` left beside it."""
+    for stage in folder.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
+        process = stage.name.rsplit(".partial-", 1)[1].split("-")[0]
+        if not (process.isdecimal() and _is_alive(int(process))):
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix" or process == os.getpid():
+        return True  # elsewhere asking for a process can end it; a hidden folder that stays does no harm
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _make_parents(folder: Path) -> list[Path]:

@@ -12,15 +12,15 @@ from torch import Tensor
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
 from matchattention.inference.consistency import judge
-from matchattention.inference.deploy import fuse, fuses_well
-from matchattention.inference.engine import Engine, EngineMode
-from matchattention.inference.frozen import freeze
 from matchattention.inference.images import Image, read_pair
-from matchattention.inference.memory import WHOLE, first_that_fits, plans, ran_out_of_memory
-from matchattention.inference.precision import choose_device, choose_precision
 from matchattention.inference.prediction import Prediction
-from matchattention.inference.tiling import match_by_plan
 from matchattention.models.network import Matches, MatchNetwork
+from matchattention.runtime.deploy import fuse, fuses_well
+from matchattention.runtime.engine import Engine, EngineMode
+from matchattention.runtime.frozen import freeze
+from matchattention.runtime.memory import WHOLE, first_that_fits, plans, ran_out_of_memory
+from matchattention.runtime.precision import choose_device, choose_precision
+from matchattention.runtime.tiling import match_by_plan
 
 
 class Predictor:
@@ -104,7 +104,7 @@ class Predictor:
         with torch.inference_mode():
             matches = None
             if trace:
-                matches = self.network(*tensors, start)
+                matches = self.network(tensors[0].float(), tensors[1].float(), start)
                 field = matches.field
                 if self.network.config.windows[-1][0] == 1:  # see `Matches`: nobody looks there
                     x, y = matches.self_position.unbind(-1)
@@ -132,7 +132,7 @@ class Predictor:
 
     def _tensor(self, image: Image) -> Tensor:
         pixels = torch.from_numpy(np.ascontiguousarray(image)) if image.flags.writeable else torch.tensor(image)
-        return pixels.to(self.device).permute(2, 0, 1)[None].float()
+        return pixels.to(self.device, non_blocking=True).permute(2, 0, 1)[None]
 
     def _start(self, initial: Prediction, image: Image) -> Tensor:
         if initial.relative_position.shape[:2] != image.shape[:2]:
@@ -151,10 +151,11 @@ class Predictor:
         number_bytes = self.dtype.itemsize
         for plan in options[first_that_fits(config, height, width, self.device, number_bytes) :]:
             try:
-                if plan == WHOLE and initial is None:
-                    field = self._engine.field(image0, image1)
+                if plan == WHOLE:
+                    field = self._engine.field(image0, image1, initial)
                 else:
-                    field = match_by_plan(lambda *call: self.network(*call).field, plan, image0, image1, initial)
+                    pair = image0.float(), image1.float()
+                    field = match_by_plan(lambda *call: self.network(*call).field, plan, *pair, initial)
             except (RuntimeError, MemoryError) as error:
                 if not ran_out_of_memory(error):
                     raise

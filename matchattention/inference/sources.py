@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import glob
 import re
 from collections import Counter
@@ -10,9 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from matchattention.data.images import read_image
+from matchattention.data.datasets.layout import visible
+from matchattention.data.pair_lists import read_pair_list
 from matchattention.errors import InputError
-from matchattention.inference.images import Image, read_pair, split_side_by_side
+from matchattention.inference.images import Image, read_pair, read_side_by_side
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".exr", ".hdr"}
 VIDEO_SUFFIXES = {".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"}
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
     def read(self) -> tuple[Image, Image]:
         """Both views as (H, W, 3) uint8."""
         if self.right is None:
-            return split_side_by_side(read_image(self.left), str(self.left))
+            return read_side_by_side(self.left)
         return read_pair(self.left, self.right)
 
 
@@ -82,7 +82,7 @@ def find_pairs(left: str, right: str | None = None, *, side_by_side: bool = Fals
         return _named(_paired(_images(left), _images(right)), left)
     path = Path(left)
     if path.suffix.lower() in (".txt", ".csv", ".lst"):
-        return _named(_listed(path), left)
+        return _named(read_pair_list(path), left)
     if path.is_dir():
         return _named(_scenes(path), left)
     if not path.exists() and not _is_glob(left):
@@ -105,15 +105,33 @@ def _images(source: str) -> list[Path]:
     if _is_glob(source):
         found = [Path(name) for name in glob.glob(source, recursive=True)]
     elif path.is_dir():
-        found = list(path.iterdir())
+        found = [file for file in path.iterdir() if not file.name.startswith(".")]
     elif path.exists():
         return [path]
     else:
         raise InputError(f"{source} does not exist.")
-    images = sorted(file for file in found if file.is_file() and file.suffix.lower() in IMAGE_SUFFIXES)
+    images = sorted(
+        (
+            file
+            for file in found
+            if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file() and not _is_hidden(file.name)
+        ),
+        key=_natural,
+    )
     if not images:
         raise InputError(f"There is no image in {source} ({', '.join(sorted(IMAGE_SUFFIXES))}).")
     return images
+
+
+def _is_hidden(name: str) -> bool:
+    """What a killed run or another tool left unfinished has a name that starts with a dot."""
+    return name.startswith(".")
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sorts frame2 before frame10."""
+    words = re.split(r"([0-9]+)", str(path))
+    return [(0, int(word), "") if word.isdecimal() else (1, 0, word) for word in words]
 
 
 def _paired(left: list[Path], right: list[Path]) -> list[tuple[Path, Path]]:
@@ -135,28 +153,10 @@ def _neutral(stem: str) -> str:
     return re.sub(r"(left|right|im0|im1|(?<=[_-])[lr01](?=$|[_-]))", "", stem.lower())
 
 
-def _listed(path: Path) -> list[tuple[Path, Path]]:
-    """Pairs of a list: two paths a line, separated by blanks or a comma, relative to the list's folder."""
-    if not path.is_file():
-        raise InputError(f"{path} does not exist.")
-    pairs = []
-    with path.open(newline="") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            delimiter = "," if "," in line else " "
-            words = [word.strip() for word in next(csv.reader([line.strip()], delimiter=delimiter)) if word.strip()]
-            if len(words) != 2:
-                raise InputError(f"{path}, line {number}: give a left and a right path, not {len(words)} word(s).")
-            pairs.append((path.parent / words[0], path.parent / words[1]))
-    if not pairs:
-        raise InputError(f"{path} lists no pairs: give a left and a right path on each line.")
-    return pairs
-
-
 def _scenes(root: Path) -> list[tuple[Path, Path]]:
     """Pairs anywhere under a folder, told apart by their folders' or their files' names."""
-    files = sorted(path for path in root.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    images = (path for path in visible(root, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    files = sorted(images, key=_natural)
     known = set(files)
     pairs = []
     for file in files:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchattention.ops import match_attention
+from matchattention.ops.match_attention import match_attention
 
 
 class MatchAttention(nn.Module):
@@ -27,9 +27,7 @@ class MatchAttention(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, relative_position: Tensor, need_weights: bool = True
     ) -> tuple[Tensor, Tensor | None]:
-        return match_attention(
-            q, k, v, relative_position, self.window, self.similarity, self.backend, need_weights
-        )
+        return match_attention(q, k, v, relative_position, self.window, self.similarity, self.backend, need_weights)
 
 
 class LocalAttention(MatchAttention):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from matchattention.layers.global_attention import GlobalAttentionLayer
-from matchattention.layers.tokens import LayerNorm, pixel_grid, positions_dtype
+from matchattention.layers.tokens import LayerNorm, pixel_grid, positions_dtype, split_views
 from matchattention.layers.transport import FORBIDDEN, log_transport
 
 WINDOW = 5  # of the local estimator
@@ -44,7 +44,7 @@ class Correlation(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, h, w, w) for stereo or (B, hw, hw) for flow: view 0 in rows, view 1 in columns."""
         normed = self.norm(tokens)
-        first, second = normed.chunk(2)
+        first, second = split_views(normed)
         q, k = self.q(first), self.k(second)
         with torch.autocast(q.device.type, enabled=False):
             q, k = q.to(positions_dtype(q)), k.to(positions_dtype(k))
@@ -56,9 +56,7 @@ class Correlation(nn.Module):
 class TransportEstimate(nn.Module):
     """The paper's: global attention, correlation, Sinkhorn, local-window estimator."""
 
-    def __init__(
-        self, channels: int, heads: int, compression: int, stereo: bool, layers: int, iterations: int
-    ) -> None:
+    def __init__(self, channels: int, heads: int, compression: int, stereo: bool, layers: int, iterations: int) -> None:
         super().__init__()
         self.stereo = stereo
         self.iterations = iterations
@@ -107,7 +105,7 @@ def expected_column(matching: Tensor) -> Tensor:
     width = matching.shape[-1]
     half = WINDOW // 2
     padded = F.pad(matching, (half, half))
-    blurred = padded.unfold(-1, WINDOW, 1).sum(-1)
+    blurred = F.avg_pool2d(padded, (1, WINDOW), stride=1)
     best = blurred.argmax(-1, keepdim=True)  # (B, h, w, 1), also the window's first index in `padded`
     index = best + torch.arange(WINDOW, device=matching.device)
     inside = padded.gather(-1, index)

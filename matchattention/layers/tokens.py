@@ -17,9 +17,15 @@ def as_tokens(image: Tensor) -> Tensor:
     return image.permute(0, 2, 3, 1)
 
 
+def split_views(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The two stacked views; by slices, because `chunk` cannot be exported for a batch of any size."""
+    half = tokens.shape[0] // 2
+    return tokens[:half], tokens[half:]
+
+
 def swap_views(tokens: Tensor) -> Tensor:
     """Exchange the two stacked views: [left, right] to [right, left]."""
-    first, second = tokens.chunk(2)
+    first, second = split_views(tokens)
     return torch.cat((second, first))
 
 

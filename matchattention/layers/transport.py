@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 # Finite, so that a fully masked row keeps finite gradients; far below any score in fp32.
@@ -30,8 +27,10 @@ def log_transport(scores: Tensor, bin_score: Tensor, iterations: int) -> Tensor:
     right = bin_score.expand(*scores.shape[:-1], 1)
     below = bin_score.expand(*scores.shape[:-2], 1, m + 1)
     full = torch.cat((torch.cat((scores, right), -1), below), -2)
-    log_rows = F.pad(full.new_zeros(n), (0, 1), value=math.log(m))
-    log_columns = F.pad(full.new_zeros(m), (0, 1), value=math.log(n))
+    nothing = full.new_zeros(n), full.new_zeros(m)
+    # log n and log m as tensors: Python's logarithm would fix an exported network to one size.
+    log_rows = torch.cat((nothing[0], torch.logsumexp(nothing[1], 0, keepdim=True)))
+    log_columns = torch.cat((nothing[1], torch.logsumexp(nothing[0], 0, keepdim=True)))
     u = torch.zeros_like(full[..., 0])
     v = torch.zeros_like(full[..., 0, :])
     for _ in range(iterations):

@@ -6,21 +6,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchattention.layers.batch_norm import BatchNorm
 from matchattention.layers.tokens import as_image, as_tokens, positions_dtype
 
 
 class FeatureUpsampling(nn.Module):
-    """Coarse tokens twice as fine, joined with the encoder's."""
+    """Coarse tokens twice as fine, joined with the encoder's.
+
+    Attributes:
+        norm: None, or what a training puts between the joining layer and its ReLU; it folds into that layer.
+    """
+
+    norm: BatchNorm | None
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()
         self.up = nn.ConvTranspose2d(coarse, fine, 2, stride=2)
         self.join = nn.Conv2d(2 * fine, fine, 1)
         self.smooth = nn.Conv2d(fine, fine, 3, padding=1)
+        self.register_module("norm", None)
 
     def forward(self, coarse: Tensor, encoded: Tensor) -> Tensor:
-        mixed = F.relu(self._join(self.joined(coarse, encoded)))
-        return as_tokens(self.smooth(as_image(mixed)))
+        mixed = self._join(self.joined(coarse, encoded))
+        if self.norm is not None:
+            mixed = self.norm(mixed)
+        return as_tokens(self.smooth(as_image(F.relu(mixed))))
+
+    @property
+    def normed(self) -> nn.Conv2d:
+        """The layer that a norm belongs to."""
+        return self.join
 
     def joined(self, coarse: Tensor, encoded: Tensor) -> Tensor:
         """The encoder's tokens and the coarse ones brought to their scale, side by side."""
@@ -47,7 +62,12 @@ class ConvexUpsampling(nn.Module):
         factor: how much finer.
         border: "replicate" repeats edge values; "zero" pulls fields towards zero there, as the released
             networks were trained with.
+
+    Attributes:
+        norm: None, or what a training puts between the head and its ReLU; it folds into the head.
     """
+
+    norm: BatchNorm | None
 
     def __init__(self, channels: int, hidden: int, factor: int, border: str = "replicate") -> None:
         super().__init__()
@@ -55,6 +75,12 @@ class ConvexUpsampling(nn.Module):
         self.border = border
         self.head = nn.Conv2d(channels, hidden, 3, padding=1)
         self.weights = nn.Conv2d(hidden, 9 * factor * factor, 1)
+        self.register_module("norm", None)
+
+    @property
+    def normed(self) -> nn.Conv2d:
+        """The layer that a norm belongs to."""
+        return self.head
 
     def forward(self, features: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
         """Upsample fields (B, H, W, C) of positions with one set of weights; values grow with the factor."""
@@ -63,8 +89,10 @@ class ConvexUpsampling(nn.Module):
 
     def neighbour_weights(self, features: Tensor) -> Tensor:
         """(B, H, W, 9, factor * factor), sums to one over the nine neighbours."""
-        hidden = F.relu(as_tokens(self.head(as_image(features))))
-        logits = F.linear(hidden, self.weights.weight.flatten(1), self.weights.bias)
+        hidden = as_tokens(self.head(as_image(features)))
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        logits = F.linear(F.relu(hidden), self.weights.weight.flatten(1), self.weights.bias)
         return logits.to(positions_dtype(logits)).unflatten(-1, (9, -1)).softmax(-2)
 
     def _combine(self, weights: Tensor, field: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import matchattention
 from matchattention.data.atomic import replacing
+from matchattention.data.reading import reads
 from matchattention.errors import InputError
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
@@ -54,40 +55,89 @@ def save(
         save_file(tensors, temporary, header)
 
 
+@reads("a readable safetensors file", "download or copy it again")
 def read_header(path: str | Path) -> tuple[NetworkConfig, dict[str, Any]]:
     """Config and metadata of a checkpoint, without its weights."""
-    with _open(path) as file:
+    with safe_open(str(path), "pt") as file:
         header = file.metadata() or {}
     if header.get("format") != FORMAT:
         raise InputError(f"{path} is a safetensors file but not a matchattention checkpoint; it lacks a config.")
-    return NetworkConfig.from_dict(json.loads(header["config"])), json.loads(header["metadata"])
+    metadata = json.loads(header["metadata"])
+    if not isinstance(metadata, dict):
+        raise ValueError("its metadata is no table")
+    try:
+        return NetworkConfig.from_dict(json.loads(header["config"])), metadata
+    except InputError as error:
+        raise InputError(f"{path} does not describe a network: {error}") from None
 
 
+@reads("a readable safetensors file", "download or copy it again")
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """All tensors of a checkpoint, on the CPU."""
-    with _open(path) as file:
+    with safe_open(str(path), "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
-def load_weights(network: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Strict loading in fp32; what does not fit is listed.
+def build(config: NetworkConfig, weights: Mapping[str, Tensor], origin: str) -> MatchNetwork:
+    """The network of a config with these weights, in fp32; nothing is allocated for weights that do not fit it.
 
     Raises:
-        InputError: with the missing, unknown and differently shaped weights.
+        InputError: the weights belong to another network, or are no finite real numbers.
+    """
+    with torch.device("meta"):
+        check_weights(create_model(config), weights, origin)
+    network = create_model(config)
+    load_weights(network, weights, origin)
+    return network
+
+
+def check_weights(network: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Refuse weights of another network, and those that are no finite real numbers.
+
+    Raises:
+        InputError: with the missing, unknown, differently shaped or unusable weights.
     """
     expected = network.state_dict()
     missing = sorted(set(expected) - set(weights))
     unknown = sorted(set(weights) - set(expected))
+    common = sorted(set(expected) & set(weights))
     shapes = [
         f"{name} is {tuple(weights[name].shape)} in the file, {tuple(expected[name].shape)} in the network"
-        for name in sorted(set(expected) & set(weights))
+        for name in common
         if weights[name].shape != expected[name].shape
     ]
     complaints = [f"missing {_some(missing)}"] * bool(missing) + [f"unknown {_some(unknown)}"] * bool(unknown)
     complaints += [_some(shapes)] * bool(shapes)
     if complaints:
         raise InputError(f"The weights of {origin} do not fit this network: {'; '.join(complaints)}.")
+    flaws = [f"{name} {flaw}" for name in common if (flaw := _flaw(weights[name], expected[name].dtype))]
+    if flaws:
+        raise InputError(
+            f"The weights of {origin} cannot be used: {_some(flaws)}; take an earlier checkpoint or download it again."
+        )
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Strict loading in fp32; what does not fit is listed.
+
+    Raises:
+        InputError: see `check_weights`.
+    """
+    check_weights(network, weights, origin)
+    expected = network.state_dict()
     network.load_state_dict({name: value.to(expected[name].dtype) for name, value in weights.items()})
+
+
+def _flaw(value: Tensor, dtype: torch.dtype) -> str:
+    """What keeps a tensor from being a weight, if anything."""
+    if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+        return "is sparse, quantised or empty"
+    if value.is_complex() or value.is_floating_point() != dtype.is_floating_point:
+        return f"is {str(value.dtype).removeprefix('torch.')}"
+    # One sum tells whether all are finite; only then is it worth looking which.
+    if value.is_floating_point() and not value.to(dtype).sum(dtype=torch.float64).isfinite():
+        return "holds NaN or infinite numbers"
+    return ""
 
 
 def load(name: str | Path, task: str | None = None) -> MatchNetwork:
@@ -108,9 +158,7 @@ def load(name: str | Path, task: str | None = None) -> MatchNetwork:
         weights = read_weights(path)
     if task is not None and config.task != task:
         raise InputError(f"{name} is a {config.task} model, but {task} was asked for; choose another with --model.")
-    network = create_model(config)
-    load_weights(network, weights, str(name))
-    return network.eval()
+    return build(config, weights, str(name)).eval()
 
 
 def shipped() -> dict[str, Path]:
@@ -126,24 +174,18 @@ def _locate(name: str | Path) -> Path:
     path = Path(name)
     if path.is_file():
         return path
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the .safetensors file in it, such as {path / 'model.safetensors'}.")
     known = ", ".join(models) or "none yet"
     if str(name) in NETWORKS:
+        preset = f"{name}-synth" if name in ("rt", "rt-flow") else "PRESET"
         raise InputError(
             f"No trained weights ship for '{name}' (shipped: {known}); give a .safetensors file, train it with "
-            f"'matchattention train', or use create_model('{name}') for random weights."
+            f"'matchattention train {preset}', or use create_model('{name}') for random weights."
         )
     raise InputError(f"'{name}' is neither a shipped model ({known}) nor a file; check the path.")
 
 
-def _open(path: str | Path) -> Any:
-    if not Path(path).is_file():
-        raise InputError(f"There is no file {path}.")
-    try:
-        return safe_open(str(path), "pt")
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} is not a readable safetensors file ({error}); download or copy it again.") from None
-
-
 def _some(names: list[str], limit: int = 5) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    return ", ".join(name[:120] for name in names[:limit]) + more

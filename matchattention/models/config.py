@@ -8,10 +8,22 @@ from typing import Any
 
 from matchattention.errors import InputError
 from matchattention.layers.families import FAMILIES
-from matchattention.ops.attention import SIMILARITIES
-from matchattention.ops.positions import check_window
+from matchattention.ops.match_attention.function import SIMILARITIES
+from matchattention.ops.match_attention.positions import check_window
 
 Window = tuple[int, int]
+
+# What a value may be, from the fewest to the most: far beyond any use, far below what no machine can hold.
+_EXTENTS = {
+    "channels": (1, 8192),
+    "encoder_depths": (0, 128),
+    "decoder_depths": (0, 128),
+    "heads": (1, 256),
+    "compression": (1, 256),
+    "initial_layers": (0, 64),
+    "sinkhorn_iterations": (0, 1000),
+}
+_FLAGS = ("self_sees_cross", "gate", "occlusion_loss", "residual_scales", "self_mask")
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ class NetworkConfig:
     """Convex upsampling at image borders: "replicate", or "zero" (released networks)."""
 
     def __post_init__(self) -> None:
+        self._check_extents()
         for window in self.windows:
             check_window(window)
         choices = {
@@ -69,13 +82,35 @@ class NetworkConfig:
             "upsampling_border": ("replicate", "zero"),
         }
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is one of {', '.join(allowed)}; got '{getattr(self, name)}'.")
+            if getattr(self, name) not in tuple(allowed):
+                raise InputError(f"{name} is one of {', '.join(allowed)}; got '{str(getattr(self, name))[:60]}'.")
         if any(width % (self.heads * self.compression) for width in self.channels):
             raise InputError(
                 f"Every width of {self.channels} must be a multiple of heads x compression = "
                 f"{self.heads * self.compression}."
             )
+
+    def _check_extents(self) -> None:
+        """Refuse what no network is made of before anything is built of it: configs come from files, too."""
+        for name, (fewest, most) in _EXTENTS.items():
+            value = getattr(self, name)
+            scalar = isinstance(getattr(type(self), name), int)
+            numbers = (value,) if scalar else value
+            if (
+                not isinstance(numbers, tuple)
+                or len(numbers) != (1 if scalar else 4)
+                or any(type(number) is not int or not fewest <= number <= most for number in numbers)
+            ):
+                how = "a whole number" if scalar else "four whole numbers"
+                raise InputError(f"{name} must be {how} from {fewest} to {most}; got {str(value)[:60]}.")
+        flags = [name for name in _FLAGS if not isinstance(getattr(self, name), bool)]
+        if flags:
+            raise InputError(f"{flags[0]} must be true or false; got {str(getattr(self, flags[0]))[:60]}.")
+        pairs = self.windows if isinstance(self.windows, tuple) else ()
+        if len(pairs) != 4 or not all(
+            isinstance(pair, tuple) and [type(x) for x in pair] == [int, int] for pair in pairs
+        ):
+            raise InputError(f"windows must be four pairs, one per scale; got {str(self.windows)[:60]}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in checkpoints."""
@@ -84,11 +119,13 @@ class NetworkConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> NetworkConfig:
         """Back from :meth:`to_dict`, also after a trip through JSON."""
+        if not isinstance(values, dict):
+            raise InputError(f"A network's config is a table of its values; got {str(values)[:60]}.")
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
             raise InputError(
-                f"This checkpoint's config has values this version does not know: {', '.join(unknown)}. "
+                f"This checkpoint's config has values this version does not know: {', '.join(unknown)[:200]}. "
                 "Upgrade matchattention."
             )
 

@@ -68,15 +68,18 @@ class MatchNetwork(nn.Module):
         self.initial: TransportEstimate | SoftmaxEstimate
         if config.initial == "transport":
             self.initial = TransportEstimate(
-                widths[0], config.heads, config.compression, stereo, config.initial_layers,
+                widths[0],
+                config.heads,
+                config.compression,
+                stereo,
+                config.initial_layers,
                 config.sinkhorn_iterations,
             )
         else:
             self.initial = SoftmaxEstimate(widths[0], stereo)
         self.stages = nn.ModuleList(
             nn.ModuleList(
-                MATBlock(_block_config(config, width, window, depth), config.first_attention)
-                for depth in range(count)
+                MATBlock(_block_config(config, width, window, depth), config.first_attention) for depth in range(count)
             )
             for width, window, count in zip(widths, config.windows, config.decoder_depths)
         )
@@ -84,9 +87,7 @@ class MatchNetwork(nn.Module):
         self.feature_upsamplings = nn.ModuleList(
             FeatureUpsampling(coarse, fine) for coarse, fine in zip(widths[:-1], widths[1:])
         )
-        self.field_upsamplings = nn.ModuleList(
-            ConvexUpsampling(coarse, coarse, 2, border) for coarse in widths[:-1]
-        )
+        self.field_upsamplings = nn.ModuleList(ConvexUpsampling(coarse, coarse, 2, border) for coarse in widths[:-1])
         self.final_upsampling = ConvexUpsampling(widths[-1], 2 * widths[-1], SCALES[-1], border)
 
     def use_backend(self, name: str) -> MatchNetwork:

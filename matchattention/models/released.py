@@ -6,14 +6,15 @@ that they keep Q, K, V and gate as separate matrices where we keep one.
 
 from __future__ import annotations
 
-import pickle
 import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from matchattention.data.reading import reads
 from matchattention.errors import InputError
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import NETWORKS
@@ -67,7 +68,7 @@ def convert_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
             joined.setdefault(target, {})[letter] = value
             continue
         ours = _rename(name)
-        converted[ours] = value.reshape(2) if ours.endswith(".beta") else value
+        converted[ours] = value.reshape(2) if ours.endswith(".beta") and value.numel() == 2 else value
     for target, parts in joined.items():
         letters = "qkvg" if target.endswith("qkvg.weight") else "qkv"
         missing = [letter for letter in letters if letter not in parts]
@@ -83,7 +84,7 @@ def _rename(name: str) -> str:
         if found:
             # Their lists of transitions count from one.
             return re.sub(r"<(\d)>", lambda number: str(int(number[1]) - 1), found.expand(ours))
-    raise InputError(f"'{name}' is not a weight of a released MatchAttention checkpoint; convert takes only those.")
+    raise InputError(f"'{name[:80]}' is not a weight of a released MatchAttention network; convert takes only those.")
 
 
 def infer_config(state: dict[str, Tensor], task: str) -> NetworkConfig:
@@ -95,17 +96,41 @@ def infer_config(state: dict[str, Tensor], task: str) -> NetworkConfig:
     return replace(NETWORKS["released-b"].config, channels=widths, task=task)  # type: ignore[arg-type]
 
 
+@reads("a PyTorch checkpoint of tensors", "download it again")
 def read_released(path: str | Path, task: str) -> tuple[NetworkConfig, dict[str, Tensor]]:
     """Config and converted weights of a released .pth file; only tensors are unpickled."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"There is no file {path}.")
+    _check_archive(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise InputError(f"{path} is not a PyTorch checkpoint of tensors ({str(error).splitlines()[0]}).") from None
+    except Exception:
+        # PyTorch's own words advise to load it without this safety: nothing that a user should read.
+        raise InputError(
+            f"{path} is not a PyTorch checkpoint of tensors, or it is cut short; download it again. "
+            "Files that hold anything else are not opened, because they could run code."
+        ) from None
     state = content.get("model", content) if isinstance(content, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if (
+        not isinstance(state, dict)
+        or not all(isinstance(name, str) for name in state)
+        or not all(isinstance(value, Tensor) for value in state.values())
+    ):
         raise InputError(f"{path} holds no weights under the key 'model'; it is not a released checkpoint.")
     state = {name.removeprefix("module."): value for name, value in state.items()}
-    return infer_config(state, task), convert_state(state)
+    for name, value in state.items():
+        if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
+            raise InputError(f"{path}: {name[:80]} is sparse, quantised or without values; export plain tensors.")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise InputError(f"{path}: {name[:80]} has fewer values than its shape says; export plain tensors.")
+    try:
+        return infer_config(state, task), convert_state(state)
+    except InputError as error:
+        raise InputError(f"{path} does not fit: {error}") from None
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse a zip archive that unpacks to more than it is: PyTorch stores tensors as they are."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise InputError(f"{path} is a compressed archive; give the .pth file as it was released.")

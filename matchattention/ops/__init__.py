@@ -1,5 +1,1 @@
-"""The operator."""
-
-from matchattention.ops.attention import match_attention
-
-__all__ = ["match_attention"]
+"""Operations with kernels of their own; training and inference share them."""

@@ -119,9 +119,7 @@ def _convolve_backward_shapes(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[
 
 
 @torch.library.register_fake("matchattention::convglu_mix_backward", lib=_library)
-def _mix_backward_shapes(
-    grad: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _mix_backward_shapes(grad: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     return (h.new_empty(h.shape), *_parameter_shapes(weight))
 
 

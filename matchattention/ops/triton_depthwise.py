@@ -37,9 +37,7 @@ def strip(tiles_x, tiles_y, width, channels, TILE_Y: tl.constexpr, TILE_X: tl.co
 
 
 @triton.jit
-def load_row(
-    base, y, x, height, width, ROW_STRIDE, COLUMN_STRIDE: tl.constexpr, channel, exists
-):
+def load_row(base, y, x, height, width, ROW_STRIDE, COLUMN_STRIDE: tl.constexpr, channel, exists):
     """(TILE_X, CB) in fp32 of row y, columns x; zero outside the map."""
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     at = y.to(tl.int64) * ROW_STRIDE + x * COLUMN_STRIDE + channel
@@ -67,14 +65,37 @@ def load_taps(weight_pointer, channel, exists, W_CHANNEL: tl.constexpr, W_TAP: t
 
 @triton.jit
 def depthwise_forward_kernel(
-    x_pointer, weight_pointer, bias_pointer, value_pointer, grad_pointer, out_pointer, grad_value_pointer,
-    height, width, tiles_x, tiles_y,
-    X_BATCH, X_ROW, VALUE_BATCH, VALUE_ROW, GRAD_VALUE_BATCH, GRAD_VALUE_ROW,
-    X_UNIT: tl.constexpr, X_COLUMN: tl.constexpr,
-    VALUE_UNIT: tl.constexpr, VALUE_COLUMN: tl.constexpr,
-    GRAD_VALUE_UNIT: tl.constexpr, GRAD_VALUE_COLUMN: tl.constexpr,
-    W_CHANNEL: tl.constexpr, W_TAP: tl.constexpr, CHANNELS: tl.constexpr, HAS_BIAS: tl.constexpr, MODE: tl.constexpr,
-    TILE_Y: tl.constexpr, TILE_X: tl.constexpr, CB: tl.constexpr,
+    x_pointer,
+    weight_pointer,
+    bias_pointer,
+    value_pointer,
+    grad_pointer,
+    out_pointer,
+    grad_value_pointer,
+    height,
+    width,
+    tiles_x,
+    tiles_y,
+    X_BATCH,
+    X_ROW,
+    VALUE_BATCH,
+    VALUE_ROW,
+    GRAD_VALUE_BATCH,
+    GRAD_VALUE_ROW,
+    X_UNIT: tl.constexpr,
+    X_COLUMN: tl.constexpr,
+    VALUE_UNIT: tl.constexpr,
+    VALUE_COLUMN: tl.constexpr,
+    GRAD_VALUE_UNIT: tl.constexpr,
+    GRAD_VALUE_COLUMN: tl.constexpr,
+    W_CHANNEL: tl.constexpr,
+    W_TAP: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    MODE: tl.constexpr,
+    TILE_Y: tl.constexpr,
+    TILE_X: tl.constexpr,
+    CB: tl.constexpr,
 ):
     image, first, x, channel = strip(tiles_x, tiles_y, width, CHANNELS, TILE_Y, TILE_X, CB)
     exists = channel_exists(channel, CHANNELS, CB)
@@ -117,25 +138,45 @@ def depthwise_forward_kernel(
                 slope = below + total * (tl.exp(-0.5 * total * total) * 0.3989422804014327)
                 result = grad * value * slope
                 value_at = (
-                    image * (GRAD_VALUE_BATCH * GRAD_VALUE_UNIT) + y.to(tl.int64) * (GRAD_VALUE_ROW * GRAD_VALUE_UNIT)
+                    image * (GRAD_VALUE_BATCH * GRAD_VALUE_UNIT)
+                    + y.to(tl.int64) * (GRAD_VALUE_ROW * GRAD_VALUE_UNIT)
                     + x * GRAD_VALUE_COLUMN
                 )
                 grad_value = grad * total * below
                 tl.store(
                     grad_value_pointer + value_at + channel,
-                    grad_value.to(grad_value_pointer.dtype.element_ty), mask=inside,
+                    grad_value.to(grad_value_pointer.dtype.element_ty),
+                    mask=inside,
                 )
         tl.store(out_pointer + at, result.to(out_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def depthwise_backward_kernel(
-    grad_pointer, x_pointer, weight_pointer, grad_x_pointer, partial_pointer,
-    height, width, tiles_x, tiles_y, images,
-    X_BATCH, X_ROW, GRAD_X_BATCH, GRAD_X_ROW,
-    X_UNIT: tl.constexpr, X_COLUMN: tl.constexpr, GRAD_X_UNIT: tl.constexpr, GRAD_X_COLUMN: tl.constexpr,
-    W_CHANNEL: tl.constexpr, W_TAP: tl.constexpr,
-    CHANNELS: tl.constexpr, TILE_Y: tl.constexpr, TILE_X: tl.constexpr, CB: tl.constexpr,
+    grad_pointer,
+    x_pointer,
+    weight_pointer,
+    grad_x_pointer,
+    partial_pointer,
+    height,
+    width,
+    tiles_x,
+    tiles_y,
+    images,
+    X_BATCH,
+    X_ROW,
+    GRAD_X_BATCH,
+    GRAD_X_ROW,
+    X_UNIT: tl.constexpr,
+    X_COLUMN: tl.constexpr,
+    GRAD_X_UNIT: tl.constexpr,
+    GRAD_X_COLUMN: tl.constexpr,
+    W_CHANNEL: tl.constexpr,
+    W_TAP: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    TILE_Y: tl.constexpr,
+    TILE_X: tl.constexpr,
+    CB: tl.constexpr,
 ):
     """Gradient of x, and this program's part of the gradients of the nine weights and the bias.
 
@@ -190,7 +231,8 @@ def depthwise_backward_kernel(
             y = first + o
             at = image * (GRAD_X_BATCH * GRAD_X_UNIT) + y.to(tl.int64) * (GRAD_X_ROW * GRAD_X_UNIT) + x * GRAD_X_COLUMN
             tl.store(
-                grad_x_pointer + at + channel, sums[o].to(grad_x_pointer.dtype.element_ty),
+                grad_x_pointer + at + channel,
+                sums[o].to(grad_x_pointer.dtype.element_ty),
                 mask=(y < height) & (x < width) & exists,
             )
         image += steps
@@ -217,8 +259,11 @@ class Strips:
 
     def arguments(self) -> dict[str, int]:
         return {
-            "tiles_x": self.tiles_x, "tiles_y": self.tiles_y,
-            "TILE_Y": self.tile_y, "TILE_X": self.tile_x, "CB": self.channel_block,
+            "tiles_x": self.tiles_x,
+            "tiles_y": self.tiles_y,
+            "TILE_Y": self.tile_y,
+            "TILE_X": self.tile_x,
+            "CB": self.channel_block,
         }
 
 
@@ -235,9 +280,7 @@ def strides(name: str, tokens: Tensor) -> dict[str, Any]:
     """Strides of (B, H, W, C) as kernel arguments; see `triton_tiles`."""
     batch, row, column, _ = tokens.stride()
     unit = math.gcd(16, batch, row)
-    return {
-        f"{name}_BATCH": batch // unit, f"{name}_ROW": row // unit, f"{name}_UNIT": unit, f"{name}_COLUMN": column
-    }
+    return {f"{name}_BATCH": batch // unit, f"{name}_ROW": row // unit, f"{name}_UNIT": unit, f"{name}_COLUMN": column}
 
 
 def readable(tokens: Tensor) -> Tensor:
@@ -273,18 +316,38 @@ def gate_mix(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _launch(
-    x: Tensor, weight: Tensor, bias: Tensor | None, mode: Any, out: Tensor,
-    value: Tensor | None = None, grad: Tensor | None = None, grad_value: Tensor | None = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    mode: Any,
+    out: Tensor,
+    value: Tensor | None = None,
+    grad: Tensor | None = None,
+    grad_value: Tensor | None = None,
 ) -> None:
     strips = cut(x, rows=4)
     weight = taps_in_order(weight)
     value = x if value is None else value
     grad_value = x if grad_value is None else grad_value
     depthwise_forward_kernel[(x.shape[0] * strips.programs_per_image,)](
-        x, weight, x if bias is None else bias, value, x if grad is None else grad, out, grad_value,
-        height=x.shape[1], width=x.shape[2], CHANNELS=x.shape[3], HAS_BIAS=bias is not None, MODE=mode.value,
-        num_warps=4, **strides("X", x), **strides("VALUE", value), **strides("GRAD_VALUE", grad_value),
-        **strips.arguments(), **weight_strides(weight),
+        x,
+        weight,
+        x if bias is None else bias,
+        value,
+        x if grad is None else grad,
+        out,
+        grad_value,
+        height=x.shape[1],
+        width=x.shape[2],
+        CHANNELS=x.shape[3],
+        HAS_BIAS=bias is not None,
+        MODE=mode.value,
+        num_warps=4,
+        **strides("X", x),
+        **strides("VALUE", value),
+        **strides("GRAD_VALUE", grad_value),
+        **strips.arguments(),
+        **weight_strides(weight),
     )
 
 
@@ -299,17 +362,26 @@ def convolve_backward(grad: Tensor, x: Tensor, weight: Tensor, grad_x: Tensor) -
     steps = max(1, min(x.shape[0], 2048 // strips.programs_per_image))
     partial = x.new_empty((steps * strips.tiles_y * strips.tiles_x, 10, channels), dtype=torch.float32)
     depthwise_backward_kernel[(steps * strips.programs_per_image,)](
-        grad, x, weight, grad_x, partial,
-        height=x.shape[1], width=x.shape[2], images=x.shape[0], CHANNELS=channels,
-        num_warps=4, **strides("X", x), **strides("GRAD_X", grad_x), **strips.arguments(), **weight_strides(weight),
+        grad,
+        x,
+        weight,
+        grad_x,
+        partial,
+        height=x.shape[1],
+        width=x.shape[2],
+        images=x.shape[0],
+        CHANNELS=channels,
+        num_warps=4,
+        **strides("X", x),
+        **strides("GRAD_X", grad_x),
+        **strips.arguments(),
+        **weight_strides(weight),
     )
     total = partial.sum(0)
     return total[:9].t().contiguous().view(channels, 1, 3, 3), total[9].clone()
 
 
-def gate_mix_backward(
-    grad: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def gate_mix_backward(grad: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of h (contiguous), the weight and the bias (fp32)."""
     h = readable(h)
     grad_h = h.new_empty(h.shape)

@@ -9,6 +9,7 @@ from matchattention.models import checkpoint
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import create_model
+from matchattention.models.transfer import stereo_to_flow
 from matchattention.training.distributed import Replicas
 from matchattention.training.presets import Preset
 
@@ -38,5 +39,8 @@ def build_model(preset: Preset, device: torch.device, weights: bool) -> tuple[Ma
     model = create_model(preset.model)
     if preset.start is not None and weights:
         start = checkpoint.load(preset.start)
-        checkpoint.load_weights(model, start.state_dict(), preset.start)
+        state = start.state_dict()
+        if start.config.task == "stereo" and model.config.task == "flow":
+            state = stereo_to_flow(state, start.config, model.config)
+        checkpoint.load_weights(model, state, preset.start)
     return model.to(device).train(), model.config

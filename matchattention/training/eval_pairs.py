@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.atomic import replacing
+from matchattention.data.reading import check_pixels, read_json, reads
 from matchattention.errors import InputError
 
 _MAGIC = b"MAPAIRS1"
@@ -67,8 +69,14 @@ def _squeeze(array: NDArray) -> bytes:
 
 def _expand(data: bytes, shape: tuple[int, ...], dtype: type) -> NDArray:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "lp": 0, "pb": 0}]
-    raw = np.frombuffer(lzma.decompress(data, format=lzma.FORMAT_RAW, filters=filters), np.uint8)
     size = np.dtype(dtype).itemsize
+    expected = math.prod(shape) * size
+    # One byte more than there should be: enough to notice, too little to fill the memory.
+    raw = np.frombuffer(
+        lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters).decompress(data, expected + 1), np.uint8
+    )
+    if raw.size != expected:
+        raise ValueError("a pair has another size than it says")
     packed: NDArray = np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype).reshape(shape)
     return _sums(packed)
 
@@ -105,33 +113,37 @@ def write_pairs(path: Path, pairs: Iterable[RealPair], most_bytes: int) -> list[
     return [f"{entry['dataset']}/{entry['name']}" for entry in index]
 
 
+@reads("a packed set of pairs", "make one with scripts/pack_eval_pairs.py")
 def read_pairs(path: Path) -> list[RealPair]:
     """Unpack a file written by `write_pairs`."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: make one with scripts/pack_eval_pairs.py")
-    data = path.read_bytes()
+    data = Path(path).read_bytes()
     if not data.startswith(_MAGIC):
         raise InputError(f"{path} is no packed set of pairs: make one with scripts/pack_eval_pairs.py")
     begin = len(_MAGIC) + 8
     length = int.from_bytes(data[len(_MAGIC) : begin], "little")
-    index = json.loads(data[begin : begin + length])
+    index = read_json(data[begin : begin + length])
     position = begin + length
     pairs = []
     for entry in index:
         parts = []
         for size in entry["sizes"]:
+            if not 0 <= size <= len(data) - position:
+                raise ValueError("the file ends within a pair")
             parts.append(data[position : position + size])
             position += size
         shape = (entry["height"], entry["width"])
+        check_pixels(path, *shape)
         codes = _expand(parts[2], shape, np.uint16).astype(np.float32)
         pairs.append(
             RealPair(
-                entry["dataset"],
-                entry["name"],
+                str(entry["dataset"]),
+                str(entry["name"]),
                 _expand(parts[0], (*shape, 3), np.uint8),
                 _expand(parts[1], (*shape, 3), np.uint8),
                 np.where(codes > 0, (codes - 1) / _UNITS, np.inf).astype(np.float32),
                 _expand(parts[3], shape, np.uint8).astype(bool),
             )
         )
+    if not pairs:
+        raise ValueError("it holds no pairs")
     return pairs

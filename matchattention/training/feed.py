@@ -7,8 +7,8 @@ from collections import deque
 
 import torch
 
+from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.batch import Batch
 from matchattention.training.sources import Source
 from matchattention.training.step import TrainingStep
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from matchattention.data.augmentation import AugmentationConfig, Pair, augment
+from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.batch import Batch
 
 
 def to_pair(sample: Any) -> Pair:

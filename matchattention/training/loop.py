@@ -17,6 +17,7 @@ from torch import nn
 from matchattention.models import checkpoint
 from matchattention.models.config import NetworkConfig
 from matchattention.training import compilation
+from matchattention.training.batch_norms import BATCHES, BatchNorms
 from matchattention.training.clock import RunClock
 from matchattention.training.distributed import Replicas
 from matchattention.training.eval_pairs import read_pairs
@@ -29,7 +30,6 @@ from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
 from matchattention.training.step import Mode, TrainingStep
-from matchattention.training.upkeep import BATCHES, INTERVAL, Upkeep
 from matchattention.training.validation import METRICS, Validator, untuned_convolutions
 
 CHECKPOINT_FILE = "model.safetensors"
@@ -122,6 +122,7 @@ class Trainer:
         self.log = TrainingLog(options.folder, self.replicas.is_first)
         self.clock = RunClock(preset.minutes, preset.steps, self._reserve())
         self.validator = self._make_validator(held_out)
+        self.norms = self._put_norms_in(source) if preset.batch_norm else None
         self.replicas.share((*model.parameters(), *model.buffers()))
         self.updater = Updater(model, preset.optimizer)
         self.counters = Counters()
@@ -165,6 +166,23 @@ class Trainer:
         first = self.preset.stages[0]
         return Validator(self.model, rendered, real, mixed_precision, (first.height, first.width))
 
+    def _put_norms_in(self, source: Source) -> BatchNorms:
+        """Before the optimizer is made, which trains their scales and shifts."""
+        first = self.preset.stages[0]
+        batches = [
+            source.batch(number * first.batch, first.batch, first.height, first.width) for number in range(BATCHES)
+        ]
+        mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # training draws its batches on another stream
+        return BatchNorms(self.model, batches, mixed_precision, trained=self.preset.start is not None)
+
+    def _weights_to_keep(self) -> dict[str, torch.Tensor]:
+        """The averaged weights of the plain network."""
+        self.feed.wait()
+        weights = {**self.model.state_dict(), **self.updater.averaged()}
+        return weights if self.norms is None else self.norms.folded(weights)
+
     def run(self) -> Counters:
         """Train until the limit or a signal, then validate, save and export; returns how far it came."""
         with _termination(self), self._log_warnings():
@@ -183,9 +201,6 @@ class Trainer:
 
     def _train(self) -> None:
         began = time.monotonic()
-        upkeep = self._make_upkeep()
-        if upkeep.is_due_at_once:
-            self._look_after(upkeep)
         self._enter_stage()
         self.clock.begin()
         now = time.monotonic()
@@ -193,8 +208,6 @@ class Trainer:
         logged_at, logged_samples, saved_at, validated_at, counted_at = now, self.counters.samples, now, now, now
         while not self._over():
             self._one_step()
-            if self.counters.steps % INTERVAL == 0:
-                self._look_after(upkeep)
             now = time.monotonic()
             self.counters.seconds += now - counted_at
             counted_at = now
@@ -213,23 +226,6 @@ class Trainer:
         if self.counters.samples > logged_samples:
             self._report(time.monotonic() - logged_at, self.counters.samples - logged_samples)
         self._finish()
-
-    def _make_upkeep(self) -> Upkeep:
-        first = self.preset.stages[0]
-        batches = [
-            self.feed.example(number * first.batch, first.batch, first.height, first.width) for number in range(BATCHES)
-        ]
-        mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
-        return Upkeep(self.model, self.updater, batches, mixed_precision, self.preset.seed)
-
-    def _look_after(self, upkeep: Upkeep) -> None:
-        self.feed.wait()
-        renewed = upkeep.run(self.counters.steps)
-        for tensors in (self.updater.parameters, self.updater.average, upkeep.measured):
-            self.replicas.share(tensors)
-        self.feed.wait()
-        if found := [f"{name} {count} of {units}" for name, (count, units) in renewed.items() if count]:
-            self.log.say(f"units with new weights: {', '.join(found)}")
 
     def _over(self) -> bool:
         over = self.stopping or self.clock.is_over(self.counters.steps)
@@ -324,7 +320,7 @@ class Trainer:
         began = time.monotonic()
         try:
             with untuned_convolutions():
-                self.latest_validation = self.validator.measure(self.updater.averaged())
+                self.latest_validation = self.validator.measure(self._weights_to_keep())
         except Exception as error:  # a training must not end because measuring it failed
             self.log.warn(f"validation failed and is left out from now on: {error}")
             self.validator = None
@@ -370,8 +366,7 @@ class Trainer:
             "validation": self.latest_validation,
         }
         path = self.options.folder / CHECKPOINT_FILE
-        weights = {**self.model.state_dict(), **self.updater.averaged()}
-        checkpoint.save(weights, path, self.config, metadata, torch.float16)
+        checkpoint.save(self._weights_to_keep(), path, self.config, metadata, torch.float16)
         if self.options.export is not None:
             write_parts(path.read_bytes(), self.options.export / CHECKPOINT_FILE, self.options.part_bytes)
 
@@ -386,9 +381,7 @@ class Trainer:
 
         def write() -> None:
             with suppress(Exception):  # the caches can be made again, the training cannot
-                compilation.save_caches(
-                    self.options.cache, folder, self.options.part_bytes, self.options.cache_bytes
-                )
+                compilation.save_caches(self.options.cache, folder, self.options.part_bytes, self.options.cache_bytes)
 
         self._cache_writer = threading.Thread(target=write, daemon=True)
         self._cache_writer.start()

@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from matchattention.data.batch import Batch
 from matchattention.layers.tokens import pixel_grid, swap_views
-from matchattention.training.batch import Batch
 from matchattention.training.targets import (
     Truth,
     at_token_centres,
@@ -281,9 +281,7 @@ def total_loss(matches: MatchesLike, batch: Batch, config: LossConfig) -> dict[s
                 terms = self_terms(positions, field, valid, scale)
                 sums[kind] = sums[kind] + _weighted(weight, terms)
                 continue
-            l1, consistency, visible = cross_terms(
-                positions, field, valid, scale, config.consistency_threshold
-            )
+            l1, consistency, visible = cross_terms(positions, field, valid, scale, config.consistency_threshold)
             sums["cross"] = sums["cross"] + _weighted(weight, l1)
             sums["consistency"] = sums["consistency"] + _weighted(weight, consistency)
             sums["visible"] = sums["visible"] + visible.mean() / len(scales)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from matchattention.training.batch import Batch
+from matchattention.data.batch import Batch
 from matchattention.training.sources import Source
 
 BATCHES = 8  # rendered one after the other before their mirror images come, mixed among themselves

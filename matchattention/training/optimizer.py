@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from matchattention.errors import InputError
 from matchattention.training.muon import Muon, is_matrix
-from matchattention.training.standardising import Standardising
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,6 @@ class OptimizerConfig:
         betas: AdamW's.
         momentum: Muon's.
         clip: Largest gradient norm; longer gradients are scaled down to it.
-        standardised: Whether layers between scales are updated as if their inputs had no mean and no large deviation,
-            once these are measured.
         average_decay: Decay of the exponential average of the weights, reached gradually.
     """
 
@@ -34,7 +31,6 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.99)
     momentum: float = 0.95
     clip: float = 1.0
-    standardised: bool = True
     average_decay: float = 0.999
 
     def __post_init__(self) -> None:
@@ -80,7 +76,6 @@ class Updater:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate  # one tensor for all, also where the optimizer copies its defaults
-        self.standardising = Standardising(model) if config.standardised else None
         self.average = [p.detach().clone() for p in self.parameters]
         self._fill_state()
 
@@ -99,9 +94,6 @@ class Updater:
         found = {names[id(p)]: dict(self.optimizer.state[p]) for p in self._rest}
         for parameter, momentum in self.muon.momenta() if self.muon is not None else ():
             found[names[id(parameter)]] = {"momentum": momentum}
-        if self.standardising is not None:
-            for name, mean in self.standardising.means.items():
-                found[name] |= {"mean": mean, "scale": self.standardising.scales[name]}
         return found
 
     def set_rates(self, learning_rate: float, step: int) -> None:
@@ -113,8 +105,6 @@ class Updater:
     @torch.no_grad()
     def update(self) -> None:
         """Clip, step, average. A gradient that is not finite leaves the weights and moments as they are."""
-        if self.standardising is not None:
-            self.standardising.before_update()
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         finite = torch.isfinite(norm)
@@ -127,8 +117,6 @@ class Updater:
         optimizer.step()
         if self.muon is not None:
             self.muon.step(self.rate, divisor, finite)
-        if self.standardising is not None:
-            self.standardising.after_update()
         weights: list[Tensor] = [p.detach() for p in self.parameters]
         difference = list(torch._foreach_sub(weights, self.average))  # type: ignore[arg-type]
         torch._foreach_mul_(difference, self._average_weight)

@@ -40,14 +40,15 @@ class SourceConfig:
     """A supply of pairs.
 
     Attributes:
-        kind: "scenes" (rendered), "photos" (photos cut into layers), "data" (files), "cards" (a test).
+        kind: "scenes" (rendered), "photos" (photos cut into layers), "moving-photos" (the same for flow), "data"
+            (files), "cards" (a test).
         weight: Share of each batch, relative to the other sources.
         preset: The renderer's preset, the photo bank's file, or NAME:PATH of a dataset; empty for the usual.
         pool: Repeat the first samples instead of making new ones for ever, for renderers on a CPU; 0 for no.
         mirror: Train on every pair twice, the second time on its mirror image: rendering costs half as much.
     """
 
-    kind: Literal["scenes", "photos", "data", "cards"]
+    kind: Literal["scenes", "photos", "moving-photos", "data", "cards"]
     weight: float = 1.0
     preset: str = ""
     pool: int = 0
@@ -67,6 +68,7 @@ class Preset:
         loss: The objective.
         optimizer: AdamW and averaging.
         schedule: Learning rates.
+        batch_norm: Batch norm between scales while training; checkpoints have it folded in.
         mixed_precision: bf16 features on a GPU.
         minutes: Time limit of a run's process; None for none.
         steps: Total steps over all runs; None for none.
@@ -83,6 +85,7 @@ class Preset:
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    batch_norm: bool = True
     mixed_precision: bool = True
     minutes: float | None = 9.0
     steps: int | None = None
@@ -112,6 +115,13 @@ FINE_TUNE = Preset(
     minutes=60.0,
 )
 
+FINE_TUNE_FLOW = dataclasses.replace(
+    FINE_TUNE,
+    summary="a trained rt-flow on your own frames: --start FILE --data sintel:PATH",
+    model="rt-flow",
+    start="rt-flow",
+)
+
 PRESETS: dict[str, Preset] = {
     "rt-synth": Preset(
         "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
@@ -119,6 +129,18 @@ PRESETS: dict[str, Preset] = {
         sources=(SourceConfig("scenes", mirror=True),),
         optimizer=OptimizerConfig(kind="muon"),
     ),
+    "rt-flow-synth": Preset(
+        "RT for optical flow on moving scenes and photos, from the shipped stereo weights",
+        model="rt-flow",
+        start="rt",
+        stages=(Stage(320, 640, 16),),
+        sources=(
+            SourceConfig("scenes", 3.0, "flow", mirror=True),
+            SourceConfig("moving-photos", 1.0, mirror=True),
+        ),
+        optimizer=OptimizerConfig(kind="muon"),
+    ),
+    "rt-flow": FINE_TUNE_FLOW,
     "rt-finetune": FINE_TUNE,
     "rt": FINE_TUNE,
     "tiny-smoke": Preset(

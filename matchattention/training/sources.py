@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
+from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.batch import Batch
 
 
 class Source(Protocol):

@@ -101,9 +101,7 @@ def restore_squares(codes: Tensor, largest: Tensor) -> Tensor:
     return torch.where(codes > 0, values, torch.zeros((), device=values.device))
 
 
-def export_compact(
-    folder: Path, model: nn.Module, updater: Updater, counters: Counters, part_bytes: int
-) -> list[Path]:
+def export_compact(folder: Path, model: nn.Module, updater: Updater, counters: Counters, part_bytes: int) -> list[Path]:
     """Write a state small enough to travel, in parts: fp16 weights and 8-bit second moments.
 
     The first moments and the weight average are left out: they forget within tens and thousands of steps.

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from matchattention.data.batch import Batch
 from matchattention.errors import first_line
-from matchattention.training.batch import Batch
 from matchattention.training.compilation import compile_blocks, undo_compilation
 from matchattention.training.distributed import Replicas
 from matchattention.training.losses import LossConfig, total_loss
@@ -70,9 +70,7 @@ class TrainingStep:
     def _backward(self, batch: Batch) -> None:
         """Gradients of one batch, and its loss terms added to the totals."""
         cleaned, silenced = silence_bad_samples(batch)
-        with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False
-        ):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False):
             matches = self.model(cleaned.image0, cleaned.image1)
         with torch.autocast(self.device.type, enabled=False):
             terms = self.objective(matches, cleaned, self.loss)
@@ -193,9 +191,7 @@ class TrainingStep:
             # Other threads (file loaders, loggers) may use the GPU meanwhile.
             with torch.cuda.graph(backward, stream=self.stream, capture_error_mode="thread_local"):
                 self._backward(self._buffers)
-            with torch.cuda.graph(
-                update, pool=backward.pool(), stream=self.stream, capture_error_mode="thread_local"
-            ):
+            with torch.cuda.graph(update, pool=backward.pool(), stream=self.stream, capture_error_mode="thread_local"):
                 self.updater.update()
             torch.cuda.synchronize()
             # The parameters keep the captured gradients: the update graph reads them where they are.

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import torch
 
+from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.batch import Batch
 from matchattention.training.mirrored import MirroredAgain
 from matchattention.training.presets import SourceConfig
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, Source
@@ -63,8 +63,8 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
     if config.kind == "cards":
         return ShiftedCards(seed, device)
     if config.kind == "scenes":
-        from matchattention.synth.config import PRESETS
-        from matchattention.synth.stream import SceneStream
+        from matchattention.synth.stream.scene_stream import SceneStream
+        from matchattention.synth.world.config import PRESETS
 
         name = config.preset or "mixed"
         if name not in PRESETS:
@@ -72,10 +72,15 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
         scenes = PRESETS[name]
         return StreamSource(lambda size, count: SceneStream(scenes, size, count, seed, device))
     if config.kind == "photos":
-        from matchattention.synth.layered_photos import LayeredPhotoStream
+        from matchattention.synth.photos.layered_photos import LayeredPhotoStream
 
         bank = config.preset or None
         return StreamSource(lambda size, count: LayeredPhotoStream(bank, size, count, seed, device))
+    if config.kind == "moving-photos":
+        from matchattention.synth.photos.moving_photos import MovingPhotoStream
+
+        photos = config.preset or None
+        return StreamSource(lambda size, count: MovingPhotoStream(photos, size, count, seed, device))
     from matchattention.training.file_source import FileSource
 
     return FileSource.open(config.preset, seed, device)

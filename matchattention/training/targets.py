@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from matchattention.data.batch import Batch
 from matchattention.layers.consistency import sample_at
 from matchattention.layers.tokens import pixel_grid, swap_views
-from matchattention.training.batch import Batch
 
 
 class Truth(NamedTuple):

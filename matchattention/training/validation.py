@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from matchattention.training.batch import Batch
+from matchattention.data.batch import Batch
 from matchattention.training.eval_pairs import RealPair
 
 PAIRS_AT_ONCE = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from matchattention.training.batch import Batch
+from matchattention.data.batch import Batch
 from matchattention.training.targets import believable
 
 # A few unconverged pixels are masked one by one; a sample with more of them is a broken sample.

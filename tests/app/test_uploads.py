@@ -109,7 +109,7 @@ def _png_header(width: int, height: int) -> bytes:
         (_png_header(5000, 4000), "5000x4000 = 20 megapixels, the page takes 16"),
         (_png_header(60_000, 60_000), "bomb.png"),
         (b"no image", "bomb.png is not an image"),
-        (_png_header(64, 64), "bomb.png is broken or cut short"),
+        (_png_header(64, 64), "bomb.png is broken, cut short"),
     ],
     ids=["20 megapixels", "3600 megapixels", "text", "cut short"],
 )

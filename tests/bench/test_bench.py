@@ -14,7 +14,7 @@ from matchattention.bench.training import wanted_steps
 from matchattention.cli.main import main
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
-from matchattention.ops.library import match_attention_flops
+from matchattention.ops.match_attention.library import match_attention_flops
 
 CPU = torch.device("cpu")
 SMALL = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
@@ -127,7 +127,12 @@ def test_every_part_is_kept_as_soon_as_it_is_known(monkeypatch):
     monkeypatch.setattr(network_bench, "LARGE_SIZES", {"2K": (32, 64)})
     kept = []
     network_bench.bench_network(
-        CPU, shape=(32, 64), precision="bf16", modes=["eager", "capture"], seconds=0.0, say=lambda text: None,
+        CPU,
+        shape=(32, 64),
+        precision="bf16",
+        modes=["eager", "capture"],
+        seconds=0.0,
+        say=lambda text: None,
         keep=lambda results: kept.append(json.loads(json.dumps(results))),
     )
     assert [len(results["modes"]) for results in kept] == [1, 2, 2, 2, 2, 2]
@@ -161,13 +166,16 @@ def test_kernels_of_a_trace_are_grouped_by_name_and_grid():
         ]
     )
     assert [(row["name"], row["launches"], row["total_us"]) for row in found["kernels"]] == [
-        ("contract_kernel", 2, 10.0), ("block_attention_kernel", 1, 9.0), ("contract_kernel", 1, 1.0),
+        ("contract_kernel", 2, 10.0),
+        ("block_attention_kernel", 1, 9.0),
+        ("contract_kernel", 1, 1.0),
     ]
     assert (found["launches"], found["busy_us"], found["span_us"]) == (4, 20.0, 29.0)
     assert found["attention_share"] == pytest.approx(0.45)
     assert found["attention_us"] == {"block_attention": 9.0}
     assert [(row["name"], row["launches"], row["total_us"]) for row in by_name(found["kernels"])] == [
-        ("contract_kernel", 3, 11.0), ("block_attention_kernel", 1, 9.0),
+        ("contract_kernel", 3, 11.0),
+        ("block_attention_kernel", 1, 9.0),
     ]
 
 
@@ -219,4 +227,4 @@ def test_the_plain_operator_is_measured_where_nothing_is_compiled():
 
 def test_bad_size_is_one_sentence(capsys):
     assert main(["bench", "network", "--device", "cpu", "--size", "big"]) == 2
-    assert "WIDTHxHEIGHT" in capsys.readouterr().err
+    assert "HEIGHTxWIDTH" in capsys.readouterr().err

@@ -65,7 +65,8 @@ def test_plots(tmp_path):
             ]
         },
         "network-rt-nvidia-h200": {
-            **HEAD, "modes": {"fused": {**TIME, "kernels": kernels, "busy_us": 10.0}},
+            **HEAD,
+            "modes": {"fused": {**TIME, "kernels": kernels, "busy_us": 10.0}},
             "large": {"2K": {"shape": [1088, 2048], "mode": "fused", **TIME}, "4K": {"failed": "no"}},
         },
     }
@@ -81,9 +82,12 @@ def test_scenes():
     stages = {"probe": 0.1, "tables_and_shadow": 0.2, "cast": 0.3, "shade": 0.7, "render_all": 1.2}
     text = PAGE["scenes_section"](
         {
-            "circumstances": {}, "sustained_512x768": rate, "ms_per_pair_512x768": stages,
+            "circumstances": {},
+            "sustained_512x768": rate,
+            "ms_per_pair_512x768": stages,
             "sustained_512x768_clean": rate,
-            "sustained_320x640": {"failed": "no"}, "ms_per_pair_320x640": {"left_out": True},
+            "sustained_320x640": {"failed": "no"},
+            "ms_per_pair_320x640": {"left_out": True},
         }
     )
     assert "| 512x768 | default | 647 | 3.2 | 5 |" in text

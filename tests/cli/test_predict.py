@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+import matchattention as ma
 from matchattention.cli.main import main
 from matchattention.data.formats import read_flo, read_pfm
 from matchattention.data.png import read_png16, write_png16
 from matchattention.inference import outputs, predictor
+from matchattention.models.checkpoint import save
 from tests.cli.conftest import read, write_pair
+from tests.inference.oracle import TINY
 
 FILES = ["confidence.png", "disparity.pfm", "disparity.png", "disparity_right.pfm", "occlusion.png", "prediction.json"]
 CAMERA = "fx=200,baseline=0.1"
@@ -44,7 +48,7 @@ def test_a_camera_adds_depth_and_cloud(tmp_path, checkpoint) -> None:
     left, right = write_pair(tmp_path)
     out = tmp_path / "result"
     assert main(["predict", left, right, "--output", str(out), "--model", checkpoint, "--camera", CAMERA]) == 0
-    assert names(out) == sorted([*FILES, "cloud.ply", "depth.npy", "depth.png", "depth_error.npy"])
+    assert names(out) == sorted([*FILES, "cloud.ply", "depth.npy", "depth.png", "depth_colours.png", "depth_error.npy"])
     disparity, depth = read_pfm(out / "disparity.pfm"), np.load(out / "depth.npy")
     known = disparity > 0.01
     np.testing.assert_allclose(depth[known], 20 / disparity[known], rtol=1e-4)
@@ -152,7 +156,7 @@ def broken(tmp_path: Path, kind: str, checkpoint: str, flow_checkpoint: str) -> 
 MISTAKES = {
     "missing file": "does not exist",
     "not an image": "not an image",
-    "cut short": "broken or cut short",
+    "cut short": "broken, cut short",
     "different sizes": "160x96 and the right one 100x96",
     "one black image": "The right image is one colour",
     "swapped views": "The views look swapped",
@@ -249,7 +253,7 @@ def test_a_file_that_cannot_grow_keeps_the_earlier_result(tmp_path, checkpoint, 
 
 
 def test_a_huge_image_is_cut_or_halved_with_a_warning(tmp_path, checkpoint, capsys, monkeypatch) -> None:
-    from matchattention.inference import memory
+    from matchattention.runtime import memory
 
     monkeypatch.setattr(memory, "available_bytes", lambda device: 1e6)
     monkeypatch.setattr(memory, "_SMALLEST_HALVED", 32)
@@ -301,7 +305,51 @@ def test_another_model_is_not_taken_for_done(tmp_path, checkpoint, capsys) -> No
     assert main(["predict", str(scenes), "--output", str(out), "--model", checkpoint, "--camera", CAMERA]) == 0
     assert "1 new and 0 earlier" in capsys.readouterr().out
     assert (out / "scene0" / "cloud.ply").is_file()
-    assert json.loads((out / "scene0" / "prediction.json").read_text())["camera"] == CAMERA
+    assert json.loads((out / "scene0" / "prediction.json").read_text())["camera"]["fx"] == 200
+
+
+@pytest.mark.parametrize("change", ["image", "calibration", "baseline", "max-depth", "weights", "emptied result"])
+def test_what_decides_a_result_is_computed_again(tmp_path, checkpoint, capsys, change: str) -> None:
+    scenes, out = folder_of_pairs(tmp_path, 1), tmp_path / "results"
+    calibration = tmp_path / "K.txt"
+    calibration.write_text("200 0 80 0 200 48 0 0 1\n")
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(Path(checkpoint).read_bytes())
+    arguments = ["predict", str(scenes), "--output", str(out), "--model", str(model), "--camera", str(calibration)]
+    last = ["--baseline", "0.1", "--max-depth", "9"]
+    assert main([*arguments, *last]) == 0
+    assert main([*arguments, *last]) == 0
+    assert "0 new and 1 earlier" in capsys.readouterr().out
+    if change == "image":
+        write_pair(scenes / "scene0", "im0.png", "im1.png", seed=7)
+    elif change == "calibration":
+        calibration.write_text("210 0 80 0 200 48 0 0 1\n")
+    elif change == "baseline":
+        last[1] = "0.2"
+    elif change == "max-depth":
+        last[3] = "8"
+    elif change == "weights":
+        torch.manual_seed(1)
+        save(ma.create_model(TINY), model, TINY)
+    else:
+        (out / "scene0" / "cloud.ply").write_bytes(b"")
+    assert main([*arguments, *last]) == 0
+    assert "1 new and 0 earlier" in capsys.readouterr().out
+
+
+def test_another_pair_leaves_nothing_of_the_first(tmp_path, checkpoint) -> None:
+    out = tmp_path / "result"
+    first, second = write_pair(tmp_path / "a"), write_pair(tmp_path / "b", seed=1)
+    assert main(["predict", *first, "--output", str(out), "--model", checkpoint, "--camera", CAMERA, "--explain"]) == 0
+    assert main(["predict", *second, "--output", str(out), "--model", checkpoint]) == 0
+    assert names(out) == FILES
+
+
+def test_a_baseline_beside_numbers_and_a_negative_depth(tmp_path, checkpoint, capsys) -> None:
+    common = ["predict", *write_pair(tmp_path), "--output", str(tmp_path / "result"), "--model", checkpoint]
+    assert main([*common, "--camera", "fx=200", "--baseline", "0.1", "--threads", "1"]) == 0
+    assert main([*common, "--camera", CAMERA, "--max-depth", "-4"]) == 2
+    assert "give a positive number, not -4" in capsys.readouterr().err
 
 
 def test_one_bad_pair_does_not_stop_the_others(tmp_path, checkpoint, capsys) -> None:
@@ -356,3 +404,21 @@ def test_globs(tmp_path, checkpoint) -> None:
     globs = [str(tmp_path / "*_left.png"), str(tmp_path / "*_right.png")]
     assert main(["predict", *globs, "--output", str(out), "--model", checkpoint]) == 0
     assert names(out) == ["0_left", "1_left"]
+
+
+def test_the_cloud_ends_at_max_depth(tmp_path, checkpoint) -> None:
+    left, right = write_pair(tmp_path)
+
+    def depths(*flags: str) -> np.ndarray:
+        """z of the cloud's points."""
+        arguments = ["predict", left, right, "--output", str(tmp_path / "out"), "--model", checkpoint, *flags]
+        assert main([*arguments, "--camera", CAMERA]) == 0
+        header, body = (tmp_path / "out" / "cloud.ply").read_bytes().split(b"end_header\n")
+        count = int(header.split(b"element vertex ")[1].split()[0])
+        points = np.frombuffer(body, np.uint8).reshape(count, -1)
+        return np.ascontiguousarray(points[:, 8:12]).view(np.float32)[:, 0]
+
+    every = np.abs(depths())
+    limit = float(np.median(every))
+    kept = np.abs(depths("--max-depth", str(limit)))
+    assert len(kept) == (every <= limit).sum() < len(every)

@@ -48,7 +48,7 @@ def test_doctor_reports_machine_packages_and_backends(capsys) -> None:
 
 
 def test_doctor_tells_a_wrong_backend(capsys, monkeypatch) -> None:
-    from matchattention.ops import backends
+    from matchattention.ops.match_attention import backends
 
     right = backends.BACKENDS["reference"]
 
@@ -64,7 +64,7 @@ def test_doctor_tells_a_wrong_backend(capsys, monkeypatch) -> None:
 
 
 def test_doctor_turns_what_a_backend_throws_into_a_reason(capsys, monkeypatch) -> None:
-    from matchattention.ops import backends
+    from matchattention.ops.match_attention import backends
 
     def explodes(*call):
         raise RuntimeError("no C compiler found\nand much more")

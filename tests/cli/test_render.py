@@ -9,7 +9,7 @@ import pytest
 from matchattention.cli.main import main
 from matchattention.cli.render import parse_size
 from matchattention.errors import InputError
-from matchattention.synth import photo_bank
+from matchattention.synth.photos import photo_bank
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,9 @@ def test_agrees_with_the_second_implementation(seed, flow, share):
     front = random.random((5, 7)) < 0.5
     measured = metrics.measure(prediction, truth, seen, front)
     masks = {"all": np.ones((5, 7), bool), "noc": seen, "occ": ~seen, "fg": front, "bg": ~front}
+    if flow:
+        speed = np.sqrt((truth.astype(np.float64) ** 2).sum(-1))
+        masks |= {"s0-10": speed < 10, "s10-40": (speed >= 10) & (speed < 40), "s40+": speed >= 40}
     assert set(measured) == set(masks)
     for name, mask in masks.items():
         expected = second_implementation(prediction, truth, mask)

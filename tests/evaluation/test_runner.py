@@ -124,3 +124,14 @@ def test_saved_predictions(tmp_path):
     np.testing.assert_array_equal(read_pfm(path), disparity)
     flow = flow_field(1, 2).astype(np.float32)
     np.testing.assert_array_equal(read_flo(save_prediction(tmp_path, "x", flow)), flow)
+
+
+def test_hidden_pixels_are_not_counted_as_visible(tmp_path):
+    """One pixel is hidden (128 in the mask), and it alone is wrong."""
+    folder = tmp_path / "MiddEval3" / "trainingQ" / "Adirondack"
+    trees.pair(folder / "im0.png", folder / "im1.png")
+    trees.pfm(folder / "disp0GT.pfm", field(INF, 9.0, base=2.0))
+    trees.grey8(folder / "mask0nocc.png", field(0, 128, base=255))
+    metrics = evaluate(datasets.open("middlebury", tmp_path / "MiddEval3"), Constant(2.0), "typed").scenes[0].metrics
+    assert (metrics["occ"]["pixels"], metrics["occ"]["epe"]) == (1, 7)
+    assert metrics["noc"]["epe"] == 0

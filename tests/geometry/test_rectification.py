@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.geometry import RawCalibration, check_pair, rectify
 
 cv2 = pytest.importorskip("cv2")
@@ -79,3 +79,9 @@ def test_refusals(tmp_path, raw) -> None:
         rectify(raw[0], raw[1][:100], calibration)
     with pytest.raises(InputError, match="320x240"):
         rectify(raw[0][:100], raw[1][:100], calibration)
+
+
+def test_a_translation_in_millimetres_becomes_metres(tmp_path) -> None:
+    with pytest.warns(InputWarning, match="millimetres"):
+        calibration = RawCalibration.from_file(calibration_file(tmp_path, T=1000 * TRANSLATION))
+    np.testing.assert_allclose(calibration.translation, TRANSLATION.ravel())

@@ -72,3 +72,9 @@ def test_side_by_side() -> None:
     np.testing.assert_array_equal(right[:, :30], COLOUR[::-1])
     with pytest.raises(InputError, match="two views"):
         split_side_by_side(wide[:, :-1], "both.png")
+
+
+def test_a_brightest_value_of_256_needs_more_than_eight_bits():
+    image = np.full((20, 24, 3), 256, np.uint16)
+    left, _ = read_pair(image, image)
+    assert (left == 64).all()  # of 1023

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from matchattention.errors import InputError, InputWarning
-from matchattention.inference import memory
-from matchattention.inference.memory import Plan, needed_bytes, plans
 from matchattention.inference.predictor import Predictor
-from matchattention.inference.tiling import match_by_plan, strips
 from matchattention.models.registry import NETWORKS
+from matchattention.runtime import memory
+from matchattention.runtime.memory import Plan, needed_bytes, plans
+from matchattention.runtime.tiling import match_by_plan, strips
 from tests.inference.oracle import TINY, Oracle, encoded
 
 

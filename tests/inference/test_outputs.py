@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from matchattention.errors import InputError
+from matchattention.inference import outputs
 from matchattention.inference.outputs import RECORD, is_done, require_writable, whole_folder
 
 
@@ -49,11 +53,54 @@ def test_failure_leaves_everything_as_it_was(tmp_path, error: type[BaseException
 
 def test_a_record_decides_what_is_done(tmp_path) -> None:
     assert not is_done(tmp_path, {"model": "rt"})
-    (tmp_path / RECORD).write_text('{"model": "rt"}')
+    (tmp_path / "disparity.pfm").write_text("1234")
+    (tmp_path / RECORD).write_text('{"model": "rt", "files": {"disparity.pfm": 4}}')
     assert is_done(tmp_path, {"model": "rt"})
     assert not is_done(tmp_path, {"model": "xl"})
+    (tmp_path / "disparity.pfm").write_text("")
+    assert not is_done(tmp_path, {"model": "rt"})
+    (tmp_path / "disparity.pfm").unlink()
+    assert not is_done(tmp_path, {"model": "rt"})
     (tmp_path / RECORD).write_text('{"model"')
     assert not is_done(tmp_path, {"model": "rt"})
+
+
+def test_killed_between_renames_is_not_done(tmp_path, monkeypatch) -> None:
+    (tmp_path / "disparity.pfm").write_text("old")
+    (tmp_path / RECORD).write_text('{"model": "rt", "files": {"disparity.pfm": 3}}')
+    real, moved = os.replace, []
+
+    def killed(source, target) -> None:
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(target)
+        real(source, target)
+
+    def write() -> None:
+        with whole_folder(tmp_path) as stage:
+            (stage / "disparity.pfm").write_text("new")
+            (stage / RECORD).write_text('{"model": "rt", "files": {"disparity.pfm": 3}}')
+            monkeypatch.setattr(outputs.os, "replace", killed)
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert (tmp_path / "disparity.pfm").read_text() == "new"
+    assert not is_done(tmp_path, {"model": "rt"})
+
+
+def test_another_pairs_files_and_a_killed_runs_leftovers_go(tmp_path) -> None:
+    folder = tmp_path / "result"
+    folder.mkdir()
+    for name in ("cloud.ply", "evolution.gif", "mine.txt"):
+        (folder / name).write_text("old")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    leftover = tmp_path / f".result.partial-{ended.pid}-abc"
+    leftover.mkdir()
+    with whole_folder(folder) as stage:
+        (stage / "disparity.pfm").write_text("new")
+    assert tree(tmp_path) == {"result/disparity.pfm": "new", "result/mine.txt": "old"}
+    assert not leftover.exists()
 
 
 def test_a_relative_folder_that_does_not_exist_is_fine(tmp_path, monkeypatch) -> None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import matchattention as ma
-from matchattention.inference.precision import choose_device, choose_precision
 from matchattention.inference.predictor import Predictor
+from matchattention.runtime.precision import choose_device, choose_precision
 from tests.geometry.pictures import pair
 from tests.inference.oracle import TINY, Oracle, encoded
 

@@ -132,3 +132,17 @@ def test_one_or_many(tmp_path) -> None:
     assert not is_one_pair(folder, None, True)
     assert not is_one_pair(folder, folder, False)
     assert not is_one_pair(str(tmp_path / "*.png"), str(tmp_path / "*.png"), False)
+
+
+def test_frames_sort_by_number_hidden_files_stay_out_and_a_header_is_no_pair(tmp_path) -> None:
+    for view in ("left", "right"):
+        (tmp_path / view).mkdir()
+        for name in ("2.png", "10.png", ".3.png"):
+            (tmp_path / view / name).write_bytes(b"")
+    hidden = tmp_path / ".left.partial-1-x" / "left"
+    hidden.mkdir(parents=True)
+    pairs = find_pairs(str(tmp_path / "left"), str(tmp_path / "right"))
+    assert [pair.left.name for pair in pairs] == ["2.png", "10.png"]
+    assert [pair.left.name for pair in find_pairs(str(tmp_path))] == ["2.png", "10.png"]
+    (tmp_path / "pairs.csv").write_text("left,right\nleft/2.png,right/2.png\n")
+    assert len(find_pairs(str(tmp_path / "pairs.csv"))) == 1

@@ -48,9 +48,7 @@ def test_expected_column_drops_faint_entries_and_keeps_to_the_window():
     matching = torch.full((1, 1, 12, 12), 0.01)
     matching[0, 0, :, 8] = 0.5
     matching[0, 0, :, 1] = 0.39
-    torch.testing.assert_close(
-        expected_column(matching)[0, 0, :, 0], 8 - torch.arange(12.0), rtol=0, atol=1e-4
-    )
+    torch.testing.assert_close(expected_column(matching)[0, 0, :, 0], 8 - torch.arange(12.0), rtol=0, atol=1e-4)
 
 
 def test_expected_pixel_reads_both_coordinates():
@@ -66,3 +64,19 @@ def test_expected_pixel_reads_both_coordinates():
 def test_maps_smaller_than_the_estimators_window():
     assert expected_column(torch.ones(1, 1, 1, 1)).abs().max() == 0
     assert expected_pixel(torch.ones(1, 2, 2) / 2, 1, 2).isfinite().all()
+
+
+def test_as_many_alternations_as_asked_for():
+    """Sinkhorn without logarithms, alternation by alternation."""
+    torch.manual_seed(0)
+    scores, bin_score = torch.randn(4, 5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
+    kernel = torch.full((5, 6), 0.2, dtype=torch.float64).exp()
+    kernel[:4, :5] = scores.exp()
+    rows, columns = torch.ones(5, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
+    rows[-1], columns[-1] = 5, 4
+    u = torch.ones(5, dtype=torch.float64)
+    for iterations in (1, 2, 3):
+        v = columns / (u @ kernel)
+        u = rows / (kernel @ v)
+        found = log_transport(scores, bin_score, iterations).exp()
+        torch.testing.assert_close(found, u[:, None] * kernel * v)

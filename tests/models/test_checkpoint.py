@@ -1,5 +1,6 @@
 """Checkpoints that do not fit say what is wrong."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -59,3 +60,56 @@ def test_corrupt_and_foreign_files_are_refused(tmp_path, saved):
 def test_config_from_the_future_is_refused():
     with pytest.raises(InputError, match="Upgrade matchattention"):
         NetworkConfig.from_dict({"telepathy": True})
+
+
+def spoilt(saved, change):
+    weights = checkpoint.read_weights(saved)
+    name = "stages.0.0.beta"
+    weights[name] = change(weights[name])
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda value: value * float("nan"), "NaN"),
+        (lambda value: value.to(torch.complex64), "complex64"),
+        (lambda value: value.to_sparse(), "sparse"),
+        (lambda value: value.to(torch.int32), "int32"),
+    ],
+    ids=["nan", "complex", "sparse", "integers"],
+)
+def test_weights_that_are_no_finite_numbers_are_refused(saved, change, words):
+    with pytest.raises(InputError, match=words):
+        checkpoint.build(CONFIG, spoilt(saved, change), "tiny")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"channels": [10**9] * 4},
+        {"channels": [16, 16]},
+        {"encoder_depths": [10**9, 1, 1, 1]},
+        {"heads": 0},
+        {"heads": True},
+        {"gate": "yes"},
+        {"windows": 4},
+        {"windows": [[1, 4.0]] * 4},
+        {"channels": [8192] * 4, "decoder_depths": [128] * 4},
+    ],
+    ids=str,
+)
+def test_absurd_configs_are_refused_before_anything_is_allocated(tmp_path, saved, values):
+    path = tmp_path / "absurd.safetensors"
+    config = json.dumps({**CONFIG.to_dict(), **values})
+    save_file(checkpoint.read_weights(saved), path, {"format": checkpoint.FORMAT, "config": config, "metadata": "{}"})
+    with pytest.raises(InputError, match="absurd"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x02cos\nsystem\n."], ids=["empty", "code"])
+def test_a_pth_file_of_anything_else_is_refused_in_our_words(tmp_path, content):
+    (tmp_path / "a.pth").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.pth") as caught:
+        checkpoint.load(tmp_path / "a.pth")
+    assert "weights_only" not in str(caught.value)

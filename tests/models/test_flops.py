@@ -14,7 +14,7 @@ def test_flops_at_1024x512(name):
 
 
 def test_the_operator_is_counted_by_its_formula():
-    from matchattention.ops.library import match_attention_flops
+    from matchattention.ops.match_attention.library import match_attention_flops
 
     # One query, one head, c = 2, c_v = 3, 4x4 window: QK 2*2*16, CAS 20 + 32 + 108, AV 2*3*16.
     assert match_attention_flops((1, 1, 1, 1, 2), (1, 1, 1, 1, 3), 4, 4) == 64 + 160 + 96

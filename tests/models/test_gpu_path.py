@@ -12,7 +12,7 @@ from matchattention.layers.encoder import SepConv
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.models.config import NetworkConfig
 from matchattention.ops import kernels
-from matchattention.ops.triton_backend import interprets
+from matchattention.ops.match_attention.triton_backend import interprets
 
 CONFIG = NetworkConfig(channels=(16, 16, 16, 16), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 

@@ -49,9 +49,6 @@ def oracle(q: Tensor, k: Tensor, v: Tensor, position: Tensor, window: tuple[int,
                             abar[key] += share * math.exp(score[key]) / total
                     weights.append(list(abar.values()))
                     out.append(
-                        [
-                            sum(abar[i, j] * float(v[b, ys[i], xs[j], h, c]) for i, j in abar)
-                            for c in range(v.shape[-1])
-                        ]
+                        [sum(abar[i, j] * float(v[b, ys[i], xs[j], h, c]) for i, j in abar) for c in range(v.shape[-1])]
                     )
     return out, weights

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.autograd import gradcheck
 
 from matchattention import InputError, match_attention
-from matchattention.ops.reference import match_attention_reference
+from matchattention.ops.match_attention.reference import match_attention_reference
 from tests.ops.oracle import oracle
 from tests.shared import shared
 
@@ -52,9 +52,7 @@ def test_golden(name, window):
     shared_position=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_equals_the_loops(
-    window, similarity, batch, extra, heads, channels, value_channels, shared_position, seed
-):
+def test_equals_the_loops(window, similarity, batch, extra, heads, channels, value_channels, shared_position, seed):
     height, width = (window[0] if window[0] > 1 else 1) + extra[0], window[1] + extra[1]
     q, k, v, position = inputs(batch, height, width, heads, channels, value_channels, shared_position, seed=seed)
     out, weights = match_attention(q, k, v, position, window, similarity, "reference")
@@ -223,7 +221,7 @@ def test_bad_shapes_are_refused():
 
 
 def test_an_explicit_backend_is_never_replaced(monkeypatch):
-    from matchattention.ops import backends
+    from matchattention.ops.match_attention import backends
 
     refusing = backends.BACKENDS["triton"]._replace(why_not=lambda *call: "Not on this machine.")
     monkeypatch.setitem(backends.BACKENDS, "triton", refusing)

@@ -17,9 +17,9 @@ from tests.shared import shared
 
 pytest.importorskip("triton")
 
-from matchattention.ops import triton_gather, triton_tiles
-from matchattention.ops.plain_backward import plain_backward
-from matchattention.ops.triton_backward import backward
+from matchattention.ops.match_attention import triton_gather, triton_tiles
+from matchattention.ops.match_attention.plain_backward import plain_backward
+from matchattention.ops.match_attention.triton_backward import backward
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ("out", "weights", "grad of q", "grad of k", "grad of v", "grad of relative_position")
@@ -67,8 +67,13 @@ def plain_in_own_dtype(tensors, window, similarity):
     generator = torch.Generator().manual_seed(7)
     leaves = [t.detach().clone().requires_grad_() for t in tensors]
     q, k, v, position = leaves
-    from matchattention.ops.positions import windows
-    from matchattention.ops.reference import _gather, _key_index, _similarity, contiguous_attention_sampling
+    from matchattention.ops.match_attention.positions import windows
+    from matchattention.ops.match_attention.reference import (
+        _gather,
+        _key_index,
+        _similarity,
+        contiguous_attention_sampling,
+    )
 
     placed = windows(position, window)
     index, _ = _key_index(placed, window, (k.shape[1], k.shape[2]))
@@ -109,10 +114,16 @@ FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 @pytest.mark.parametrize(
     ("window", "dtype", "similarity", "per_head"),
     [
-        ((1, 4), FP32, "l1", True), ((1, 4), FP16, "l1", True), ((1, 4), BF16, "l1", True),
-        ((1, 4), FP32, "l1", False), ((1, 4), FP16, "dot", False), ((1, 4), BF16, "dot", True),
-        ((4, 4), FP32, "l1", False), ((4, 4), FP32, "dot", True),
-        ((4, 4), FP16, "l1", True), ((4, 4), BF16, "l1", False),
+        ((1, 4), FP32, "l1", True),
+        ((1, 4), FP16, "l1", True),
+        ((1, 4), BF16, "l1", True),
+        ((1, 4), FP32, "l1", False),
+        ((1, 4), FP16, "dot", False),
+        ((1, 4), BF16, "dot", True),
+        ((4, 4), FP32, "l1", False),
+        ((4, 4), FP32, "dot", True),
+        ((4, 4), FP16, "l1", True),
+        ((4, 4), BF16, "l1", False),
     ],
 )
 def test_parity_with_reference(window, dtype, similarity, per_head):
@@ -122,8 +133,14 @@ def test_parity_with_reference(window, dtype, similarity, per_head):
 @pytest.mark.parametrize(
     ("heads", "channels", "value_channels", "window"),
     [
-        (1, 1, 1, (1, 8)), (3, 5, 3, (2, 2)), (4, 16, 16, (1, 4)),
-        (2, 33, 7, (4, 2)), (6, 24, 24, (1, 2)), (2, 4, 4, (6, 4)), (2, 64, 64, (4, 4)), (1, 40, 72, (1, 4)),
+        (1, 1, 1, (1, 8)),
+        (3, 5, 3, (2, 2)),
+        (4, 16, 16, (1, 4)),
+        (2, 33, 7, (4, 2)),
+        (6, 24, 24, (1, 2)),
+        (2, 4, 4, (6, 4)),
+        (2, 64, 64, (4, 4)),
+        (1, 40, 72, (1, 4)),
     ],
 )
 def test_parity_over_heads_and_windows(heads, channels, value_channels, window):
@@ -131,13 +148,21 @@ def test_parity_over_heads_and_windows(heads, channels, value_channels, window):
 
 
 @settings(
-    max_examples=6, deadline=None,
+    max_examples=6,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(
-    batch=st.integers(1, 2), height=st.integers(1, 5), width=st.integers(1, 19), heads=st.integers(1, 5),
-    channels=st.integers(1, 9), value_channels=st.integers(1, 9), window=st.sampled_from([(1, 4), (2, 4), (4, 2)]),
-    similarity=st.sampled_from(["l1", "dot"]), per_head=st.booleans(), seed=st.integers(0, 99),
+    batch=st.integers(1, 2),
+    height=st.integers(1, 5),
+    width=st.integers(1, 19),
+    heads=st.integers(1, 5),
+    channels=st.integers(1, 9),
+    value_channels=st.integers(1, 9),
+    window=st.sampled_from([(1, 4), (2, 4), (4, 2)]),
+    similarity=st.sampled_from(["l1", "dot"]),
+    per_head=st.booleans(),
+    seed=st.integers(0, 99),
 )
 def test_any_shape(batch, height, width, heads, channels, value_channels, window, similarity, per_head, seed):
     """Also maps narrower than the window, where keys beyond the end must weigh nothing; both ways of the gradients."""
@@ -292,8 +317,10 @@ def test_plain_gradient_equals_autograd(similarity, window, per_head):
 @pytest.mark.parametrize(
     ("window", "similarity", "per_head", "dtype"),
     [
-        ((1, 4), "l1", True, FP32), ((1, 4), "dot", False, FP16),
-        ((4, 4), "l1", False, FP32), ((2, 4), "dot", True, FP32),
+        ((1, 4), "l1", True, FP32),
+        ((1, 4), "dot", False, FP16),
+        ((4, 4), "l1", False, FP32),
+        ((2, 4), "dot", True, FP32),
     ],
 )
 def test_both_ways_of_the_gradients(window, similarity, per_head, dtype, atomic):

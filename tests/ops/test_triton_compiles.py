@@ -1,8 +1,10 @@
 """The kernels compile for real GPUs, on a machine without one.
 
-The interpreter runs a kernel's Python; the compiler is stricter. Kernels for wide heads are written so that nothing has
-to pass through shared memory, which only the compiler can confirm. Launches are replaced by compilations for the
-architecture in a process of its own, because this one may have Triton in its interpreter.
+The interpreter runs a kernel's Python; the compiler is stricter. Kernels for wide heads are written so that no tile of
+keys or values (16 KB) has to pass through shared memory, which only the compiler can confirm: Triton 3.6 needs none of
+it, Triton 3.7 chooses other layouts and passes a chunk of queries (1 KB) or the scores of a block (4 KB). Launches are
+replaced by compilations for the architecture in a process of its own, because this one may have Triton in its
+interpreter.
 """
 
 import os
@@ -29,6 +31,7 @@ driver.set_active(Absent())
 launch = JITFunction.run
 compiled = []
 shared = {}
+SCORES = 8 * 8 * 16 * 4  # bytes: 64 tokens, 16 keys, fp32; a tile of keys has 4 channels of each
 built = set()
 
 def compile_instead(self, *args, grid, warmup, **kwargs):
@@ -39,11 +42,11 @@ def compile_instead(self, *args, grid, warmup, **kwargs):
 
 JITFunction.run = compile_instead
 
-from matchattention.inference.fused_blocks import FusedStage, pack_position
+from matchattention.runtime.fused_blocks import FusedStage, pack_position
 from matchattention.layers.block import BlockConfig, MATBlock
-from matchattention.ops.triton_backward import backward
+from matchattention.ops.match_attention.triton_backward import backward
 from matchattention.ops.triton_depthwise import convolve, gate_mix_backward
-from matchattention.ops.triton_forward import forward
+from matchattention.ops.match_attention.triton_forward import forward
 
 def operator(channels, window, per_head, dtype, size=(2, 8, 40)):
     fused = torch.zeros(*size, 3 * 4 * channels, dtype=dtype)
@@ -58,7 +61,7 @@ operator(24, (4, 4), True, torch.float32)
 operator(64, (4, 4), False, torch.float32)
 operator(64, (4, 4), False, torch.float16)
 for name in ("match_attention_wide_forward_kernel", "match_attention_coefficients_kernel"):
-    assert shared[name] == [0, 0, 0], (name, shared[name])
+    assert max(shared[name]) <= SCORES, (name, shared[name])
 before = len(built)
 operator(64, (4, 4), False, torch.float16, (1, 9, 16))
 assert len(built) == before, "another size of image built its kernels anew"
@@ -82,7 +85,11 @@ def test_every_kind_of_kernel(capability):
     environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.replace("CAPABILITY", str(capability))],
-        capture_output=True, text=True, env=environment, cwd=Path(__file__).resolve().parents[2], timeout=600,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) == 10

@@ -8,8 +8,8 @@ from matchattention import match_attention
 
 pytest.importorskip("triton")
 
-from matchattention.ops import triton_backend, triton_tiles
-from matchattention.ops.library import match_attention_flops
+from matchattention.ops.match_attention import triton_backend, triton_tiles
+from matchattention.ops.match_attention.library import match_attention_flops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from matchattention.errors import InputError
-from matchattention.synth.statistics import MEASURES, Pair, summarise
+from matchattention.synth.stream.statistics import MEASURES, Pair, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,7 +71,7 @@ def test_real_pairs_must_be_named(script: ModuleType, tmp_path: Path, monkeypatc
 
 class FakeStream:
     def next(self):
-        from matchattention.training.batch import Batch
+        from matchattention.data.batch import Batch
 
         image = torch.rand(1, 3, 32, 48) * 255
         field = -torch.ones(1, 32, 48, 2)

@@ -77,8 +77,8 @@ def test_a_run_leaves_state_checkpoint_log_and_export(tmp_path):
     trainer = _trainer(tmp_path / "run", steps=3, export=export, part_bytes=100_000)
     trainer.run()
     network = checkpoint.load(tmp_path / "run" / "model.safetensors")
-    for name, average in trainer.updater.averaged().items():
-        assert torch.equal(network.state_dict()[name], average.half().float())
+    for name, weight in trainer._weights_to_keep().items():
+        assert torch.equal(network.state_dict()[name], weight.half().float())
     _, metadata = checkpoint.read_header(tmp_path / "run" / "model.safetensors")
     assert metadata["steps"] == 3
     assert metadata["validation"]["rendered/epe"] > 0

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from matchattention.training.batch import Batch
+from matchattention.data.batch import Batch
 from matchattention.training.losses import (
     LossConfig,
     cross_terms,

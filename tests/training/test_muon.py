@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from matchattention.training.muon import LENGTH, is_matrix, orthogonalise
+from matchattention.training.muon import LENGTH, Muon, is_matrix, orthogonalise
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.state import Counters, load_state, save_state
 
@@ -122,3 +122,11 @@ def test_another_optimizer_may_go_on_with_the_weights(tmp_path):
     save_state(tmp_path / "state.pt", net, updater, Counters(steps=7), {})
     adam = Updater(net, OptimizerConfig())
     assert load_state(tmp_path / "state.pt", net, adam).restarted_at == 7
+
+
+def test_weight_decay_shrinks():
+    weight = nn.Parameter(torch.randn(16, 24))
+    before = weight.detach().clone()
+    weight.grad = torch.zeros_like(weight)
+    Muon([weight], 0.9, 0.5).step(torch.tensor(0.1), torch.tensor(1.0), torch.tensor(True))
+    torch.testing.assert_close(weight.detach(), before * 0.95)

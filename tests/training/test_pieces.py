@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.batch import Batch
 from matchattention.training.clock import RunClock, process_age
 from matchattention.training.eval_pairs import RealPair, read_pairs, write_pairs
 from matchattention.training.feed import Feed
@@ -269,7 +269,7 @@ def test_packed_pairs_survive(tmp_path):
         assert np.nanmax(np.abs(before.disparity[2:] - after.disparity[2:])) <= 1 / 256
     assert len(write_pairs(path, pairs, 12_000)) < 3
     assert path.stat().st_size <= 12_000
-    with pytest.raises(InputError, match="pack_eval_pairs"):
+    with pytest.raises(InputError, match="does not exist"):
         read_pairs(tmp_path / "missing")
 
 
@@ -306,3 +306,13 @@ def test_a_recipe_names_files_but_not_where_they_lie():
     assert recipe["start"] == "rt.safetensors"
     assert [source["preset"] for source in recipe["sources"]] == ["mixed", "kitti2015/training:kitti"]
     assert Preset("", start="rt").to_dict()["start"] == "rt"
+
+
+def test_a_step_silences_bad_samples():
+    model = TinyNetwork()
+    step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=False)
+    batch = ShiftedCards(0).batch(0, 2, 32, 64)
+    batch.image0[1, 0, 3, 3] = float("nan")
+    step.gradients(batch)
+    assert step.totals[len(step.names)] == 1
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)

@@ -7,7 +7,9 @@ A ``*`` in the pattern of the left image matches any text within one name; the s
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from matchattention.data.datasets.layout import (
     optional_file,
     read_grey,
     require_folder,
+    visible,
 )
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.field_files import (
@@ -32,7 +35,7 @@ from matchattention.data.field_files import (
 )
 from matchattention.data.formats import UNKNOWN, known_pixels
 from matchattention.data.png import is_png16
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class FolderPatterns:
             those pixels (KITTI's ``noc``).
         occluded: an image that is not zero where the other view does not see the pixel.
         invalid: an image that is not zero where the ground truth is not to be used.
-        png_scale: what disparity in 16-bit PNG files is divided by.
+        png_scale: what disparity in 16-bit PNG files is divided by; None: 256 as KITTI has it, which is said.
     """
 
     left: str = "*/im0.png"
@@ -56,7 +59,7 @@ class FolderPatterns:
     visible: str = "*/mask0nocc.png"
     occluded: str | None = None
     invalid: str | None = None
-    png_scale: float = KITTI_SCALE
+    png_scale: float | None = None
 
 
 FLOW_PATTERNS = FolderPatterns(
@@ -71,7 +74,8 @@ FLOW_PATTERNS = FolderPatterns(
 
 def folder(root: Path, patterns: FolderPatterns) -> list[StereoSample]:
     """Stereo pairs by pattern."""
-    samples = []
+    samples: list[StereoSample] = []
+    png_scale = _png_scale(patterns)
     for left, captured in _matches(root, patterns.left):
         truth = _by_suffix(root, patterns.truth, captured, DISPARITY_SUFFIXES)
         invalid = _beside(root, patterns.invalid, captured)
@@ -80,11 +84,17 @@ def folder(root: Path, patterns: FolderPatterns) -> list[StereoSample]:
                 name=_name(root, left, captured),
                 left_path=left,
                 right_path=_partner(root, patterns.right, captured, left),
-                load_disparity=partial(_disparity, truth, invalid, patterns.png_scale) if truth else None,
+                load_disparity=partial(_disparity, truth, invalid, png_scale) if truth else None,
                 load_non_occluded=_visibility(root, patterns, captured, flow=False),
                 camera_path=optional_file(left.with_name("calib.txt")),
             )
         )
+        if truth is not None and truth.suffix == ".png" and patterns.png_scale is None and len(samples) == 1:
+            warnings.warn(
+                f"{truth} and the like are read as KITTI's, value / 256 px; give --png-scale if yours differ.",
+                InputWarning,
+                stacklevel=2,
+            )
     return samples
 
 
@@ -106,12 +116,19 @@ def folder_flow(root: Path, patterns: FolderPatterns) -> list[FlowSample]:
     return samples
 
 
+def _png_scale(patterns: FolderPatterns) -> float:
+    scale = KITTI_SCALE if patterns.png_scale is None else patterns.png_scale
+    if not (scale > 0 and math.isfinite(scale)):
+        raise InputError(f"--png-scale must be above zero, not {scale:g}: the number that PNG values are divided by")
+    return scale
+
+
 def _matches(root: Path, pattern: str) -> list[tuple[Path, tuple[str, ...]]]:
     """Files that match, each with the text of every ``*``."""
     require_folder(root)
     expression = re.compile("([^/]*)".join(re.escape(part) for part in pattern.split("*")))
     found = []
-    for path in sorted(root.glob(pattern)):
+    for path in visible(root, pattern):
         match = expression.fullmatch(path.relative_to(root).as_posix())
         if match and path.is_file():
             found.append((path, match.groups()))
@@ -128,7 +145,7 @@ def _filled(pattern: str, captured: tuple[str, ...]) -> str:
 
 
 def _candidates(root: Path, pattern: str | None, captured: tuple[str, ...]) -> list[Path]:
-    return [] if pattern is None else sorted(root.glob(_filled(pattern, captured)))
+    return [] if pattern is None else visible(root, _filled(pattern, captured))
 
 
 def _beside(root: Path, pattern: str | None, captured: tuple[str, ...]) -> Path | None:
@@ -154,11 +171,11 @@ def _name(root: Path, left: Path, captured: tuple[str, ...]) -> str:
 def _visibility(
     root: Path, patterns: FolderPatterns, captured: tuple[str, ...], flow: bool
 ) -> partial[NDArray[np.bool_]] | None:
-    visible = _beside(root, patterns.visible, captured)
-    if visible is not None:
-        if visible.suffix != ".png" or is_png16(visible):
-            return partial(_known, visible, flow)
-        return partial(mask_equal, visible, 255)
+    seen = _beside(root, patterns.visible, captured)
+    if seen is not None:
+        if seen.suffix != ".png" or is_png16(seen):
+            return partial(_known, seen, flow)
+        return partial(mask_equal, seen, 255)
     occluded = _beside(root, patterns.occluded, captured)
     return None if occluded is None else partial(mask_zero, occluded)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.reading import reads
 from matchattention.errors import InputError
 
 
@@ -47,10 +48,20 @@ def folders(parent: Path) -> list[Path]:
 
 def files(parent: Path, pattern: str) -> list[Path]:
     """The files of ``parent`` that match, by name; at least one."""
-    found = sorted(parent.glob(pattern))
+    found = visible(parent, pattern)
     if not found:
         raise InputError(f"expected files like {parent / pattern}")
     return found
+
+
+def visible(root: Path, pattern: str) -> list[Path]:
+    """What matches below ``root``, by name, without hidden files and what lies in hidden folders.
+
+    Systems, and writers that were killed, leave such things behind; they are nobody's pairs.
+    """
+    return sorted(
+        path for path in root.glob(pattern) if not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
 
 
 def same_length(*lists: list[Path]) -> None:
@@ -65,17 +76,13 @@ def consecutive(frames: Iterable[Path]) -> list[tuple[Path, Path]]:
     return list(pairwise(frames))
 
 
+@reads("a mask")
 def read_grey(path: Path) -> NDArray[np.uint8]:
     """A mask as its 8-bit values ``(H, W)``."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("L") if image.mode != "P" else image).copy()
-    except FileNotFoundError:
-        raise InputError(f"expected the file {path}") from None
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise InputError(f"{path} is not a mask that can be read ({error})") from None
+    with Image.open(path) as image:
+        return np.asarray(image.convert("L") if image.mode != "P" else image).copy()
 
 
 def mask_equal(path: Path, value: int) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from matchattention.data.datasets.layout import (
     optional_file,
     require_file,
     require_folder,
+    visible,
 )
 from matchattention.data.datasets.sample import StereoSample
 from matchattention.data.datasets.synthetic import read_positive_npy
@@ -37,7 +38,7 @@ DRIVINGSTEREO_SPLITS = ("test", "train", *DRIVINGSTEREO_WEATHERS)
 def instereo2k(root: Path, split: str) -> list[StereoSample]:
     """2010 training or 50 test pairs."""
     folder = require_folder(root / split)
-    scenes = sorted(path.parent for path in folder.rglob("left.png"))
+    scenes = [path.parent for path in visible(folder, "**/left.png")]
     if not scenes:
         raise InputError(f"expected pairs such as {folder / '000000/left.png'}")
     samples = []
@@ -68,7 +69,7 @@ def drivingstereo(root: Path, split: str) -> list[StereoSample]:
     left_images = require_folder(root / left_name)
     right_images = require_folder(root / right_name)
     disparities = require_folder(root / disparity_name)
-    found = sorted([*left_images.rglob("*.jpg"), *left_images.rglob("*.png")])
+    found = sorted([*visible(left_images, "**/*.jpg"), *visible(left_images, "**/*.png")])
     if not found:
         raise InputError(f"expected images such as {left_images / 'DRIVE/FRAME.jpg'}")
     samples = []

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from matchattention.data.formats import known_pixels
 from matchattention.data.images import read_image
+from matchattention.data.reading import read_text
 from matchattention.errors import InputError
 
 Image = NDArray[np.uint8]
@@ -89,7 +90,7 @@ class StereoSample:
     @cached_property
     def camera(self) -> str | None:
         """The calibration file's text."""
-        return None if self.camera_path is None else self.camera_path.read_text()
+        return None if self.camera_path is None else read_text(self.camera_path)
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ from matchattention.data.datasets.layout import (
     optional_file,
     require_file,
     require_folder,
+    visible,
 )
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.formats import read_flo, read_pfm
+from matchattention.data.reading import read_text
 from matchattention.errors import InputError
 
 SUBSETS = ("FlyingThings3D", "Monkaa", "Driving")
@@ -81,7 +83,7 @@ def flyingchairs(root: Path, split: str) -> list[FlowSample]:
     listing = require_file(root / "FlyingChairs_train_val.txt", data.parent / "FlyingChairs_train_val.txt")
     wanted = "1" if split == "training" else "2"
     pairs = files(data, "*_img1.ppm")
-    labels = listing.read_text().split()
+    labels = read_text(listing).split()
     if len(labels) != len(pairs):
         raise InputError(f"{listing} has {len(labels)} entries for {len(pairs)} pairs in {data}")
     return [
@@ -124,7 +126,7 @@ def _clips(root: Path, split: str) -> Iterator[tuple[Path, Path, Path]]:
         divided = (images / "TRAIN").is_dir() or (images / "TEST").is_dir()  # FlyingThings3D
         if part == "test" and not divided:
             continue
-        for left in sorted((images / part.upper() if divided else images).rglob("left")):
+        for left in visible(images / part.upper() if divided else images, "**/left"):
             found = True
             yield base, left.parent.relative_to(images), left.parent
     if not found:

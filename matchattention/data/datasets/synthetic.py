@@ -26,6 +26,7 @@ from matchattention.data.datasets.layout import (
     require_file,
     require_folder,
     same_length,
+    visible,
 )
 from matchattention.data.datasets.sample import StereoSample
 from matchattention.data.formats import (
@@ -43,9 +44,9 @@ CRESTEREO_SCALE = 32.0
 def fsd(root: Path, split: str) -> list[StereoSample]:
     """Every pair below ``root``."""
     samples = []
-    for images in sorted(require_folder(root).rglob("left/rgb")):
+    for images in visible(require_folder(root), "**/left/rgb"):
         scene = images.parents[1]
-        for left in sorted([*images.glob("*.jpg"), *images.glob("*.png")]):
+        for left in sorted([*visible(images, "*.jpg"), *visible(images, "*.png")]):
             samples.append(
                 StereoSample(
                     name=f"{scene.relative_to(root).as_posix()}/{left.stem}",
@@ -63,7 +64,7 @@ def fsd(root: Path, split: str) -> list[StereoSample]:
 def crestereo(root: Path, split: str) -> list[StereoSample]:
     """Every pair below ``root``."""
     samples = []
-    for left in sorted(require_folder(root).rglob("*_left.jpg")):
+    for left in visible(require_folder(root), "**/*_left.jpg"):
         stem = left.stem.removesuffix("_left")
         other = optional_file(left.with_name(f"{stem}_right.disp.png"))
         samples.append(
@@ -85,7 +86,7 @@ def crestereo(root: Path, split: str) -> list[StereoSample]:
 def wmgstereo(root: Path, split: str) -> list[StereoSample]:
     """Every pair of the indoor, flying and nature scenes."""
     samples = []
-    for frames in sorted(require_folder(root).rglob("frames")):
+    for frames in visible(require_folder(root), "**/frames"):
         if not frames.is_dir():
             continue
         left_images = files(frames / "Image" / "camera_0", "*.*g")  # png or jpg
@@ -109,7 +110,7 @@ def wmgstereo(root: Path, split: str) -> list[StereoSample]:
 def irs(root: Path, split: str) -> list[StereoSample]:
     """Every pair below ``root``."""
     samples = []
-    for left in sorted(require_folder(root).rglob("l_*.png")):
+    for left in visible(require_folder(root), "**/l_*.png"):
         number = left.stem.removeprefix("l_")
         samples.append(
             StereoSample(

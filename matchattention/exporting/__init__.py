@@ -1,0 +1,1 @@
+"""A trained network as a file for other runtimes: ONNX, OpenVINO, torch.export and AOTInductor."""

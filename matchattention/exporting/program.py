@@ -1,0 +1,67 @@
+"""From a network to a traced program: the one source of every exported file."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from matchattention.errors import InputError
+from matchattention.exporting.network import ExportedNetwork
+from matchattention.models.network import COARSEST, MatchNetwork
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+NAMES = {
+    "stereo": (("left", "right"), ("disparity", "disparity_right")),
+    "flow": (("first", "second"), ("flow", "flow_backward")),
+}
+_TRACED = (3, 5)  # tokens of 1/32: unequal, so that no two sizes are taken for one
+
+
+class _WithoutStart(nn.Module):
+    """The same network for files that take two images and nothing else."""
+
+    def __init__(self, network: ExportedNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.network(first, second)
+
+
+def trace(
+    model: MatchNetwork, size: tuple[int, int] | None = None, precision: str = "fp32", start: bool = True
+) -> ExportedProgram:
+    """Trace a network with torch.export.
+
+    Args:
+        model: what to trace.
+        size: (H, W) px fixes the size and a batch of one; None leaves the batch, and H and W in steps of 32, open.
+        precision: "fp32" or "fp16" (weights and features; positions stay fp32).
+        start: whether the program has a third input `initial`, see `ExportedNetwork`.
+    """
+    if precision not in DTYPES:
+        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(DTYPES)}.")
+    if size is not None and (min(size) < COARSEST or size[0] % COARSEST or size[1] % COARSEST):
+        raise InputError(
+            f"--size is HEIGHTxWIDTH in multiples of {COARSEST}, such as 480x640; got {size[0]}x{size[1]}."
+        )
+    network = ExportedNetwork(model, DTYPES[precision]).eval()
+    rows, columns = _TRACED if size is None else (size[0] // COARSEST, size[1] // COARSEST)
+    batch = 2 if size is None else 1
+    image = torch.zeros(batch, 3, rows * COARSEST, columns * COARSEST)
+    arguments: tuple[torch.Tensor, ...] = (image, image.clone())
+    shapes: tuple[dict[int, Any], ...] | None = None
+    if size is None:
+        n, h, w = Dim("batch", min=1), Dim("rows", min=1), Dim("columns", min=1)
+        shapes = ({0: n, 2: COARSEST * h, 3: COARSEST * w},) * 2 + ({0: 2 * n, 1: h, 2: w},)
+    if start:
+        arguments += (torch.full((2 * batch, rows, columns, 2), float("nan")),)
+    elif shapes is not None:
+        shapes = shapes[:2]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(network if start else _WithoutStart(network), arguments, dynamic_shapes=shapes)

@@ -1,0 +1,92 @@
+"""`matchattention.export`: a network to a file that has been run and compared before it appears."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from matchattention.errors import InputError
+from matchattention.exporting.check import Difference, compare, require_agreement
+from matchattention.exporting.onnx_file import count_nodes, write_onnx
+from matchattention.exporting.other_files import write_openvino, write_pt2
+from matchattention.exporting.program import DTYPES
+from matchattention.exporting.runtime import SUFFIXES, OnnxRuntime, OpenVinoRuntime, Runtime, TorchRuntime
+from matchattention.models.network import MatchNetwork
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Attributes:
+        path: the file; OpenVINO's weights lie beside it as .bin.
+        bytes: of all of it.
+        nodes: operators in an ONNX graph, else None.
+        differences: from PyTorch, one for each size that was compared.
+    """
+
+    path: Path
+    bytes: int
+    nodes: int | None
+    differences: list[Difference]
+
+
+def export(
+    model: MatchNetwork | str,
+    path: str | Path,
+    size: tuple[int, int] | None = None,
+    precision: str = "fp32",
+    compiled: bool = False,
+) -> Exported:
+    """Write a network for another runtime, run the file, and keep it only when it agrees with PyTorch.
+
+    Stereo files take `left` and `right` (N, 3, H, W) fp32 in [0, 255] and give `disparity` and `disparity_right`
+    (N, H, W) fp32 px. Flow files take `first` and `second` and give `flow` and `flow_backward` (N, 2, H, W).
+    ONNX files also take `initial`, which may be left out; see `ExportedNetwork`.
+
+    Args:
+        model: a network, or the name or file of one.
+        path: .onnx, .xml (OpenVINO) or .pt2 (torch.export).
+        size: (H, W) px in multiples of 32 to fix, or None for any.
+        precision: "fp32", or "fp16" for weights and features; positions are fp32 always.
+        compiled: for .pt2: an AOTInductor package, compiled for this kind of machine.
+
+    Raises:
+        InputError: a suffix, size, precision or network that cannot be exported, a package that is missing, or a file
+            whose mean difference from PyTorch is over 0.01 px (fp16 0.05).
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path.name} must end in .onnx, .xml (OpenVINO) or .pt2 (torch.export).")
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {path.parent}: make it first.")
+    if precision not in DTYPES:
+        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(DTYPES)}.")
+    if compiled and path.suffix != ".pt2":
+        raise InputError("Only .pt2 files can be compiled: leave --compile out, or give an --output that ends in .pt2.")
+    if isinstance(model, str):
+        from matchattention.models.checkpoint import load
+
+        model = load(model)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export.") as folder:
+        temporary = Path(folder) / path.name
+        runtime: Runtime
+        if path.suffix == ".onnx":
+            write_onnx(model, temporary, size, precision)
+            runtime = OnnxRuntime(temporary)
+        elif path.suffix == ".xml":
+            write_openvino(model, temporary, size, precision)
+            runtime = OpenVinoRuntime(temporary)
+        else:
+            write_pt2(model, temporary, size, precision, compiled)
+            runtime = TorchRuntime(temporary)
+        differences = compare(model, runtime, size)
+        require_agreement(differences, precision, path.name)
+        del runtime
+        files = sorted(Path(folder).iterdir())
+        total = sum(file.stat().st_size for file in files)
+        for file in files:
+            os.replace(file, path.parent / file.name)
+    nodes = sum(count_nodes(path).values()) if path.suffix == ".onnx" else None
+    return Exported(path, total, nodes, differences)

@@ -1,0 +1,136 @@
+"""MatchAttention in plain PyTorch: the definition every other backend is measured against.
+
+Keys are gathered by index, never by grid_sample, so that the operator exports; rows are worked on in chunks,
+so that the (w+1)^2-fold gathered keys never exceed a fixed size, whatever the image's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from matchattention.ops.match_attention.positions import Windows, windows
+
+# Gathered keys of one chunk, in elements: 256 MB in fp32.
+CHUNK_ELEMENTS = 64 * 1024 * 1024
+
+# A finite "minus infinity": a sub-window without any key yields uniform weights times a zero share, not NaN.
+MASKED = -1e30
+
+
+def match_attention_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    relative_position: Tensor,
+    window: tuple[int, int],
+    similarity: str,
+    need_weights: bool = True,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> tuple[Tensor, Tensor | None]:
+    """See :func:`matchattention.ops.match_attention`."""
+    batch, height, width, heads, channels = q.shape
+    per_row = batch * width * heads * window[0] * window[1] * max(channels, v.shape[-1])
+    rows = max(1, min(height, chunk_elements // max(per_row, 1)))
+    outputs, weights = [], []
+    for first in range(0, height, rows):
+        part = slice(first, min(first + rows, height))
+        out, abar = _rows(q[:, part], k, v, relative_position[:, part], window, similarity, first)
+        outputs.append(out)
+        if need_weights:
+            weights.append(abar)
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+    if not need_weights:
+        return joined, None
+    return joined, weights[0] if len(weights) == 1 else torch.cat(weights, 1)
+
+
+def _rows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    relative_position: Tensor,
+    window: tuple[int, int],
+    similarity: str,
+    first_row: int,
+) -> tuple[Tensor, Tensor]:
+    """The operator for some rows of queries against the whole map of keys."""
+    size = (k.shape[1], k.shape[2])
+    placed = windows(relative_position, window, first_row, size[0])
+    index, inside = _key_index(placed, window, size)  # (B, h, W, heads or 1, rows*columns)
+    total = torch.promote_types(q.dtype, torch.float32)
+    keys = _gather(k, index).to(total)  # (B, h, W, heads, rows*columns, c)
+    scores = _similarity(q.to(total), keys, similarity)
+    if inside is not None:
+        scores = scores.masked_fill(~inside, MASKED)
+    abar = contiguous_attention_sampling(scores, placed, window)
+    values = _gather(v, index).to(total)
+    out = torch.einsum("bhwgn,bhwgnc->bhwgc", abar, values)
+    return out.to(v.dtype), abar
+
+
+def _key_index(placed: Windows, window: tuple[int, int], size: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
+    """Flat index y * W + x of each key in the window, and which keys exist (None: all)."""
+    height, width = size
+    device = placed.column.device
+    x = placed.column.unsqueeze(-1) + torch.arange(window[1], device=device)  # (B, h, W, heads, columns)
+    y = placed.row.unsqueeze(-1) + torch.arange(window[0], device=device)  # (B, h, W, heads, rows)
+    inside = None
+    if width < window[1] or (window[0] > 1 and height < window[0]):
+        inside = ((y < height).unsqueeze(-1) & (x < width).unsqueeze(-2)).flatten(-2)
+        x, y = x.clamp(max=width - 1), y.clamp(max=height - 1)
+    return (y.unsqueeze(-1) * width + x.unsqueeze(-2)).flatten(-2), inside
+
+
+def _gather(features: Tensor, index: Tensor) -> Tensor:
+    """Rows of ``features`` (B, H, W, heads, c) at ``index`` (B, h, W, heads or 1, n): (B, h, W, heads, n, c)."""
+    batch, height, width, heads, channels = features.shape
+    image = torch.arange(batch, device=index.device).view(batch, 1, 1, 1, 1) * (height * width)
+    if index.shape[3] == 1 and heads > 1:  # one position for all heads: gather whole pixels
+        flat = (image + index).squeeze(3)
+        pixels = features.reshape(batch * height * width, heads * channels)
+        found = pixels.index_select(0, flat.reshape(-1)).view(*flat.shape, heads, channels)
+        return found.transpose(3, 4)
+    head = torch.arange(heads, device=index.device).view(1, 1, 1, heads, 1)
+    flat = (image + index) * heads + head
+    found = features.reshape(-1, channels).index_select(0, flat.reshape(-1))
+    return found.view(*flat.shape, channels)
+
+
+def _similarity(q: Tensor, keys: Tensor, kind: str) -> Tensor:
+    """(B, h, W, heads, n) from q (B, h, W, heads, c) and keys (B, h, W, heads, n, c)."""
+    gamma = q.shape[-1] ** -0.5
+    if kind == "l1":
+        return (q.unsqueeze(-2) - keys).abs().sum(-1) * -gamma
+    return torch.einsum("bhwgc,bhwgnc->bhwgn", q, keys) * gamma
+
+
+def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple[int, int]) -> Tensor:
+    """CAS: a softmax in each sub-window, weighted bilinearly, added back on the expanded window.
+
+    Args:
+        scores: (B, h, W, heads, rows*columns).
+        placed: the windows' fractions.
+        window: rows x columns.
+
+    Returns:
+        Weights of the same shape that sum to one.
+    """
+    rows, columns = window
+    # The window leads, so that every operation runs over long rows: softmax over 3 neighbouring numbers is slow.
+    grid = scores.movedim(-1, 0).contiguous().unflatten(0, window)  # (rows, columns, B, h, W, heads)
+    shares = [(0, 1 - placed.right), (1, placed.right)]
+    if placed.below is None:
+        corners = [(0, x, share) for x, share in shares]
+    else:
+        corners = [(0, x, share * (1 - placed.below)) for x, share in shares]
+        corners += [(1, x, share * placed.below) for x, share in shares]
+    total = torch.zeros_like(grid)
+    for y, x, share in corners:
+        height = rows if placed.below is None else rows - 1
+        part = grid[y : y + height, x : x + columns - 1]
+        above = (part - part.detach().amax((0, 1))).exp()
+        soft = above * (share / above.sum((0, 1)))
+        margin = (x, 1 - x) if placed.below is None else (x, 1 - x, y, 1 - y)
+        total = total + torch.nn.functional.pad(soft, (0,) * 8 + margin)
+    return total.flatten(0, 1).movedim(0, -1).contiguous()

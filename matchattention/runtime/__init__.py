@@ -1,0 +1,1 @@
+"""How a network runs: one object, one word for each way."""

@@ -1,0 +1,271 @@
+"""Weights packed for the row kernels, and their launches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor, nn
+
+from matchattention.ops.triton_depthwise import convolve, gate_mix
+from matchattention.runtime.kernels.rows import contract_kernel, norm_project_kernel
+from matchattention.runtime.launching import launch
+
+
+def padded(size: int, least: int = 16) -> int:
+    """A power of two that tensor cores take."""
+    return max(least, triton.next_power_of_2(size))
+
+
+class Tile(NamedTuple):
+    """How a kernel over rows of features is cut into programs.
+
+    Attributes:
+        tokens: of a program; at least the 16 that a matrix product takes, few where rows are wide.
+        columns: of the next projection that are multiplied at once.
+        warps: of a program; wide rows need more registers.
+        shares: programs that have the same tokens and divide the next projection's columns.
+        rows: of a contraction's matrix that are multiplied at once.
+        stages: pieces of a matrix that are under way or in use.
+    """
+
+    tokens: int
+    columns: int
+    warps: int
+    shares: int = 1
+    rows: int = 64
+    stages: int = 3
+
+
+# (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
+TUNED: dict[tuple[str, int], Tile] = {}
+# Two programs for each multiprocessor of a large GPU.
+ENOUGH_PROGRAMS = 256
+WIDE = 128  # channels: RT's at 1/32 and 1/16
+
+
+def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
+    """A tile for a kernel ("project", "contract", "self", "cross" or "join").
+
+    Args:
+        kernel: which.
+        channels: of a row.
+        outputs: columns of the next projection.
+        tokens: in all, both views.
+    """
+    tuned = TUNED.get((kernel, channels))
+    if tuned is not None:  # sharing is for maps that are too small to fill a GPU
+        fills = tokens * tuned.shares > 4 * ENOUGH_PROGRAMS * tuned.tokens
+        return tuned._replace(shares=1) if fills else tuned
+    own = {256: 16, 128: 32}.get(padded(channels), 64)
+    columns = min(64, padded(max(outputs, 1)))
+    shares = 1
+    if kernel in ("project", "self", "cross"):  # what precedes the projection is cheap enough to be done again
+        while shares < 4 and 2 * shares * columns <= outputs and 2 * shares * tokens <= ENOUGH_PROGRAMS * own:
+            shares *= 2
+    return Tile(own, columns, 8 if channels > 128 else 4, shares)
+
+
+def residual_dtype(channels: int, dtype: torch.dtype) -> torch.dtype:
+    """Of features between the layers of a scale, beside matrices of `dtype`: fp32 where they are wide.
+
+    Wide features belong to small maps, where that costs little. What is rounded there decides for whole patches of the
+    image which of two matches they follow.
+    """
+    return torch.float32 if channels >= WIDE else dtype
+
+
+class PackedProjection(nn.Module):
+    """A LayerNorm's weight folded into the projection behind it, features and positions apart.
+
+    Args:
+        norm: the LayerNorm's weight over features and positions.
+        weight: (outputs, features + positions).
+        bias: (outputs,) or None.
+        channels: how many of the columns are features.
+        eps: the LayerNorm's.
+        gelu: whether a GELU follows.
+        dtype: of the matrices.
+    """
+
+    def __init__(
+        self,
+        norm: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        channels: int,
+        eps: float,
+        gelu: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        folded = weight.detach().float() * norm.detach().float()
+        self.matrix = nn.Buffer(folded[:, :channels].to(dtype).contiguous())
+        self.extras = nn.Buffer(folded[:, channels:].to(dtype).contiguous())
+        self.bias = None if bias is None else nn.Buffer(bias.detach().float().clone())
+        self.outputs = weight.shape[0]
+        self.positions = weight.shape[1] - channels
+        self.eps = eps
+        self.gelu = gelu
+
+
+class PackedMixing(nn.Module):
+    """A depthwise 3x3 convolution; with a bias it is a ConvGLU's gate, whose value follows it in memory.
+
+    Attributes:
+        taps: (C, 1, 3, 3) fp32 with its channels innermost in memory.
+        bias: (C,) fp32 or None.
+    """
+
+    def __init__(self, depthwise: nn.Conv2d) -> None:
+        super().__init__()
+        self.taps = nn.Buffer(depthwise.weight.detach().float().permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2))
+        self.bias = None if depthwise.bias is None else nn.Buffer(depthwise.bias.detach().float().clone())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return convolve(hidden, self.taps, None) if self.bias is None else gate_mix(hidden, self.taps, self.bias)
+
+
+class PackedContraction(nn.Module):
+    """A projection back onto the residual stream, which may carry a scale."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, scale: Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.matrix = nn.Buffer(weight.detach().to(dtype).contiguous())
+        self.bias = None if bias is None else nn.Buffer(bias.detach().float().clone())
+        self.scale = None if scale is None else nn.Buffer(scale.detach().float().clone())
+
+
+def norm_project(
+    features: Tensor, packed: PackedProjection, position: Tensor | None = None, beta: Tensor | None = None
+) -> Tensor:
+    """LayerNorm of [features, scaled positions], projection, perhaps GELU: (B, H, W, outputs).
+
+    Args:
+        features: (B, H, W, d), contiguous.
+        packed: the weights.
+        position: (B, H, W, EP) fp32 packed positions, where the LayerNorm sees them.
+        beta: (2,) fp32, the cross position's scale as a feature.
+    """
+    return shift_norm_project(features, None, packed, position, beta)[1]
+
+
+def shift_norm_project(
+    features: Tensor,
+    shift: Tensor | None,
+    packed: PackedProjection,
+    position: Tensor | None = None,
+    beta: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`norm_project` of features + shift, a (d,) fp32 vector such as a convolution's bias; also those features."""
+    channels = features.shape[-1]
+    out = features.new_empty((*features.shape[:-1], packed.outputs), dtype=packed.matrix.dtype)
+    new_features = features if shift is None else torch.empty_like(features, dtype=residual_dtype(channels, out.dtype))
+    tokens = features.numel() // channels
+    tile = tile_of("project", channels, packed.outputs, tokens)
+    none = packed.matrix
+    launch(
+        norm_project_kernel,
+        (-(-tokens // tile.tokens), tile.shares),
+        features,
+        none if shift is None else shift,
+        none if position is None else position,
+        none if beta is None else beta,
+        packed.matrix,
+        packed.extras if packed.positions else none,
+        none if packed.bias is None else packed.bias,
+        new_features,
+        out,
+        tokens,
+        packed.eps,
+        D=channels,
+        DB=padded(channels),
+        E=packed.positions,
+        EP=16 if position is None else position.shape[-1],
+        N=packed.outputs,
+        NB=tile.columns,
+        SHARES=tile.shares,
+        HAS_SHIFT=shift is not None,
+        HAS_BIAS=packed.bias is not None,
+        GELU=packed.gelu,
+        T=tile.tokens,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return new_features, out
+
+
+def contract(
+    features: Tensor,
+    hidden: Tensor,
+    packed: PackedContraction,
+    following: PackedProjection | None,
+    position: Tensor | None = None,
+    beta: Tensor | None = None,
+    norm_eps: float | None = None,
+    last: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
+
+    Args:
+        features: the residual stream, (B, H, W, d).
+        hidden: (B, H, W, h).
+        packed: the projection back.
+        following: the next one.
+        position: see `norm_project`.
+        beta: see `norm_project`.
+        norm_eps: see below.
+        last: whether other layers take the features over, in the matrices' dtype.
+
+    Returns:
+        The new features, and what `norm_project(new features, following, …)` gives; without `following`, their
+        LayerNorm (without a weight) where `norm_eps` is given, else None.
+    """
+    channels, dtype = features.shape[-1], packed.matrix.dtype
+    new_features = torch.empty_like(features, dtype=dtype if last else residual_dtype(channels, dtype))
+    outputs = 0 if following is None else following.outputs
+    normed = following is None and norm_eps is not None
+    out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)), dtype=dtype)
+    eps = following.eps if following is not None else norm_eps or 0.0
+    tokens = features.numel() // channels
+    tile = tile_of("contract", channels, outputs, tokens)
+    none, inner = packed.matrix, packed.matrix.shape[1]
+    seen = 0 if following is None else following.positions
+    bias = None if following is None else following.bias
+    launch(
+        contract_kernel,
+        (-(-tokens // tile.tokens), tile.shares),
+        features,
+        none if packed.scale is None else packed.scale,
+        hidden,
+        packed.matrix,
+        none if packed.bias is None else packed.bias,
+        none if position is None else position,
+        none if beta is None else beta,
+        none if following is None else following.matrix,
+        none if following is None or not seen else following.extras,
+        none if bias is None else bias,
+        new_features,
+        out,
+        tokens,
+        eps,
+        D=channels,
+        DB=padded(channels),
+        HIDDEN=inner,
+        KB=min(tile.rows, padded(inner)),
+        HAS_SCALE=packed.scale is not None,
+        HAS_CONTRACT_BIAS=packed.bias is not None,
+        E=seen,
+        EP=16 if position is None else position.shape[-1],
+        N=outputs,
+        NB=tile.columns,
+        SHARES=tile.shares,
+        HAS_BIAS=bias is not None,
+        GELU=following is not None and following.gelu,
+        NORMED=normed,
+        T=tile.tokens,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return new_features, out if normed or following is not None else None

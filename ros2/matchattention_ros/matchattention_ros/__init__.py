@@ -1,0 +1,1 @@
+"""MatchAttention as a ROS 2 node."""

@@ -1,0 +1,187 @@
+"""The fused network computes what the network computes, in Triton's interpreter or on a GPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from matchattention.inference import predictor
+from matchattention.inference.predictor import Predictor
+from matchattention.layers.initial import TransportEstimate
+from matchattention.layers.tokens import instance_norm
+from matchattention.models import network as network_module
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+from matchattention.models.registry import NETWORKS
+from matchattention.runtime import engine, fused_encoder, fused_network, fused_rows
+from matchattention.runtime.deploy import compile_for_inference
+from matchattention.runtime.frozen import freeze
+from matchattention.runtime.fused_blocks import FusedStage, pack_position
+from matchattention.runtime.fused_encoder import instance_norm_gelu
+from matchattention.runtime.fused_network import FusedEstimate, FusedNetwork, why_not_fused
+from matchattention.runtime.fused_rows import Tile, tile_of
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SMALL = NetworkConfig(
+    channels=(16, 16, 32, 32),
+    encoder_depths=(1, 1, 2, 1),
+    decoder_depths=(2, 1, 1, 1),
+    initial_layers=1,
+    sinkhorn_iterations=3,
+)
+SHALLOW = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1)}
+
+
+def lively(config):
+    """A network whose every weight matters: positions move, norms and biases are not trivial."""
+    torch.manual_seed(0)
+    made = MatchNetwork(config).eval()
+    for name, parameter in made.named_parameters():
+        if parameter.dim() < 2:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        elif name.endswith("out.weight"):
+            parameter.data[-2:] += 0.02 * torch.randn_like(parameter.data[-2:])
+    return made.to(DEVICE)
+
+
+def images(height, width):
+    generator = torch.Generator().manual_seed(1)
+    shape = (1, 3, height, width)
+    return [torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).to(DEVICE) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        ({}, (60, 90)),
+        ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
+        ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
+        (SHALLOW, (1, 33)),
+        (SHALLOW, (33, 20)),
+        ({**SHALLOW, "channels": (48, 48, 48, 48)}, (32, 40)),
+    ],
+    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens", "three-channels-a-head"],
+)
+@torch.no_grad()
+def test_equals_the_network(change, size):
+    net = lively(replace(SMALL, **change))
+    pair = images(*size)
+    expected = net(*(image.float() for image in pair)).field
+    found = FusedNetwork(net, torch.float32)(*pair)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
+
+
+@torch.no_grad()
+def test_any_tile_gives_the_same(monkeypatch):
+    stage = FusedStage(list(lively(SMALL).stages[0]), torch.float32).to(DEVICE)
+    features = torch.randn(2, 3, 10, 32, device=DEVICE)
+    position = pack_position(torch.randn(2, 3, 10, 2, device=DEVICE), torch.randn(2, 3, 10, 4, 2, device=DEVICE))
+    expected = stage(features, position)
+    for kernel in ("project", "contract", "self", "cross"):
+        monkeypatch.setitem(fused_rows.TUNED, (kernel, 32), Tile(16, 16, 4, 4))
+    for found, usual in zip(stage(features, position), expected):
+        torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
+
+
+def test_small_maps_share_their_columns_and_large_ones_do_not(monkeypatch):
+    assert tile_of("cross", 256, 1024, 1024).shares == 4
+    assert tile_of("cross", 256, 1024, 64 * 1024).shares == 1
+    assert tile_of("contract", 256, 192, 1024).shares == 1
+    monkeypatch.setitem(fused_rows.TUNED, ("cross", 256), Tile(32, 128, 8, 2))
+    assert tile_of("cross", 256, 1024, 1024) == Tile(32, 128, 8, 2)
+    assert tile_of("cross", 256, 1024, 64 * 1024) == Tile(32, 128, 8, 1)
+
+
+@torch.no_grad()
+def test_large_images_start_from_half_resolution(monkeypatch):
+    for module in (network_module, fused_network):
+        monkeypatch.setattr(module, "LARGE", 64)
+    net = lively(replace(SMALL, **SHALLOW))
+    pair = images(32, 96)
+    expected = net(*(image.float() for image in pair)).field
+    torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair), expected, rtol=1e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("width", [5, 16, 19])
+@torch.no_grad()
+def test_estimate(width):
+    torch.manual_seed(3)
+    estimate = TransportEstimate(32, 4, 4, stereo=True, layers=0, iterations=5).to(DEVICE)
+    estimate.bin_score.data += 0.3
+    tokens = torch.randn(4, 2, width, 32, device=DEVICE) * 3
+    found = FusedEstimate(estimate, 4, torch.float32)(tokens)
+    torch.testing.assert_close(found[..., :2], estimate(tokens).position, rtol=1e-4, atol=1e-4)
+    assert (found[..., 2:] == 0).all()
+
+
+@pytest.mark.parametrize("most_chunks", [128, 3, 1])
+@torch.no_grad()
+def test_instance_norm_puts_its_parts_together(monkeypatch, most_chunks):
+    monkeypatch.setattr(fused_encoder, "MOST_CHUNKS", most_chunks)
+    tokens = torch.randn(2, 70, 61, 8, device=DEVICE) * 3 + 5
+    expected = torch.nn.functional.gelu(instance_norm(tokens))
+    torch.testing.assert_close(instance_norm_gelu(tokens), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_predictor_with_a_fused_network_equals_one_without(monkeypatch):
+    net = lively(replace(SMALL, **SHALLOW)).cpu()
+    left, right = (image[0].permute(1, 2, 0).cpu().numpy() for image in images(30, 60))
+    expected = Predictor(net, DEVICE, "fp32", mode="eager", check=False)(left, right)
+    monkeypatch.setattr(predictor, "fuses_well", lambda model, device, dtype: True)
+    monkeypatch.setattr(engine, "_on_gpu", lambda image: True)
+    found = Predictor(net, DEVICE, "fp32", check=False)(left, right)
+    np.testing.assert_allclose(found.relative_position, expected.relative_position, rtol=1e-4, atol=2e-3)
+    assert (found.occlusion == expected.occlusion).mean() > 0.99
+
+
+def test_says_which_networks_it_is_for():
+    assert why_not_fused(NETWORKS["rt"].config) is None
+    words = {"xl": "256", "rt-flow": "stereo", "rt-swin": "MatchAttention", "released-t": "transport"}
+    for name, word in words.items():
+        reason = why_not_fused(NETWORKS[name].config)
+        assert reason is not None
+        assert word in reason
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_fp16_graph_is_close_to_fp32():
+    net = lively(SMALL)
+    pair = images(64, 96)
+    found = compile_for_inference(net, (64, 96), "cuda", "fp16", "fused")(*pair)
+    with torch.no_grad():
+        expected = net(*(image.float() for image in pair)).field
+    assert (found - expected).abs().mean() < 0.05
+
+
+@pytest.mark.parametrize("wide", [16, 10**6])
+@torch.no_grad()
+def test_half_precision_rounds_no_worse_than_the_plain_network(monkeypatch, wide):
+    """Features of fp32 between the layers of a scale, or of fp16."""
+    monkeypatch.setattr(fused_rows, "WIDE", wide)
+    net = lively(SMALL)
+    pair = images(64, 96)
+    expected = net(*(image.float() for image in pair)).field
+    plain = freeze(net, torch.device("cpu"), torch.float16).to(DEVICE)
+    errors = [
+        (found - expected).abs().mean()
+        for found in (plain(*(image.float() for image in pair)).field, FusedNetwork(net, torch.float16)(*pair))
+    ]
+    assert errors[1] < 1.5 * errors[0] + 1e-3
+
+
+@torch.no_grad()
+def test_stages_take_and_give_features_in_the_matrices_dtype(monkeypatch):
+    monkeypatch.setattr(fused_rows, "WIDE", 16)
+    net = FusedNetwork(lively(SMALL), torch.float16)
+    encoded = net.encoder(*images(32, 64))
+    assert {tokens.dtype for tokens in encoded} == {torch.float16}
+    features = net.initial.context(encoded[-1])
+    assert features.dtype == torch.float32
+    features, position = net.stages[0](features, net.initial(features))
+    assert (features.dtype, position.dtype) == (torch.float16, torch.float32)
