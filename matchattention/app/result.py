@@ -18,9 +18,10 @@ from matchattention.errors import InputWarning
 from matchattention.geometry.camera import StereoCamera
 from matchattention.geometry.cloud import write_ply
 from matchattention.inference.images import Image, read_pair
-from matchattention.inference.outputs import MEANINGS, RECORD, write_prediction
+from matchattention.inference.outputs import write_prediction
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
+from matchattention.inference.result_files import MEANINGS, RECORD
 from matchattention.viz.colormaps import value_range
 from matchattention.viz.fields import confidence_picture, disparity_picture, occlusion_overlay, write_picture
 
@@ -123,7 +124,7 @@ def compute(
 
     progress.at("Writing the files", 0.85)
     low, high = value_range(prediction.disparity)
-    write_prediction(folder, prediction, photos[0], {"page": True}, camera, colours=(low, high))
+    write_prediction(folder, prediction, {"page": True}, camera, colours=(low, high))
     (folder / RECORD).unlink()  # for `predict` to resume by; a page does not
     assumed = camera or assumed_camera(width)
     points, colours = assumed.points(prediction.disparity, photos[0], confidence=prediction.confidence)

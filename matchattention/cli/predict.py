@@ -58,6 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--baseline", type=float, metavar="M", help="metres between the cameras, if FILE lacks it")
     parser.add_argument("--max-depth", type=float, default=float("inf"), metavar="M", help="cloud: leave out beyond")
+    parser.add_argument(
+        "--min-confidence", type=float, default=0.5, metavar="X",
+        help="cloud: leave out points under this confidence, 0 to 1 (default 0.5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", metavar="KINDS",
+        help="write these results alone, with commas between: disparity, right, flow, occlusion, confidence, depth, "
+        "cloud, explain",
+    )  # fmt: skip
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default auto)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one a core)")
@@ -80,6 +89,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     if not arguments.max_depth > 0:
         raise InputError(f"--max-depth is a distance in metres: give a positive number, not {arguments.max_depth:g}.")
+    if not 0 <= arguments.min_confidence <= 1:
+        raise InputError(f"--min-confidence is between 0 and 1, not {arguments.min_confidence:g}.")
+    _check_only(arguments)
     if arguments.threads is not None:
         _use_threads(arguments.threads)
     if arguments.example is not None:
@@ -113,6 +125,27 @@ def run(arguments: argparse.Namespace) -> None:
     _run_pairs(arguments, pairs, is_one_pair(left, right, arguments.side_by_side))
 
 
+def _check_only(arguments: argparse.Namespace) -> None:
+    from matchattention.inference.result_files import check_kinds
+
+    if arguments.only is None:
+        return
+    arguments.only = [word.strip() for word in arguments.only.split(",")]
+    has_camera = arguments.camera is not None or arguments.example is not None
+    check_kinds(arguments.only, arguments.task, camera=has_camera)
+    if "explain" in arguments.only:
+        arguments.explain = True
+
+
+def output_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What decides which files are written and which points they hold."""
+    return {
+        "min_confidence": arguments.min_confidence,
+        "max_depth": arguments.max_depth,
+        "only": arguments.only,
+    }
+
+
 def _use_threads(count: int) -> None:
     import torch
 
@@ -130,7 +163,7 @@ def _use_example(arguments: argparse.Namespace) -> None:
     files = example(arguments.example)
     arguments.inputs = [str(files.left), str(files.right)]
     arguments.camera = arguments.camera or str(files.camera)
-    arguments.explain = not is_exported(arguments.model)
+    arguments.explain = not is_exported(arguments.model) and "explain" in (arguments.only or ["explain"])
     if arguments.max_depth == float("inf"):
         arguments.max_depth = 8.0  # a room
 
@@ -245,6 +278,8 @@ def record_of(
         "weights": arguments.weights,
         "camera": None if camera is None else asdict(camera),
         "max_depth": None if arguments.max_depth == float("inf") else arguments.max_depth,
+        "min_confidence": arguments.min_confidence,
+        "only": arguments.only,
         "side_by_side": arguments.side_by_side,
         "explain": arguments.explain,
     }
@@ -275,7 +310,8 @@ def _many_pairs(
     log: RerunLog | None,
 ) -> None:
     from matchattention.cli.progress import Progress
-    from matchattention.inference.outputs import RECORD, is_done
+    from matchattention.inference.outputs import is_done
+    from matchattention.inference.result_files import RECORD
 
     progress = Progress(len(pairs), "pair")
     failures = []
@@ -331,7 +367,7 @@ def _one_pair(
     if folder is None:
         return []
     record = _record_of_pair(arguments, predictor, pair)
-    return write_prediction(folder, prediction, left, record, camera, max_depth=arguments.max_depth)
+    return write_prediction(folder, prediction, record, camera, **output_options(arguments))
 
 
 def _record_of_pair(arguments: argparse.Namespace, predictor: Predictor, pair: Pair) -> dict[str, Any]:
@@ -352,7 +388,7 @@ def open_rerun(arguments: argparse.Namespace) -> AbstractContextManager[RerunLog
 
 def report(files: list[Path]) -> None:
     """Say where the results are and what they show."""
-    from matchattention.inference.outputs import MEANINGS
+    from matchattention.inference.result_files import MEANINGS
 
     if not files:
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from matchattention.cli.live_view import LiveView, why_no_window
-from matchattention.cli.predict import load_camera, load_predictor, open_rerun, record_of
+from matchattention.cli.predict import load_camera, load_predictor, open_rerun, output_options, record_of
 from matchattention.cli.progress import Progress
 from matchattention.data.atomic import replacing
 from matchattention.errors import InputError
@@ -89,9 +89,7 @@ def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: s
                 scale = colours.update(_shown_values(prediction))
                 camera = camera and camera.fitting(image.shape[1], image.shape[0])
                 if folder is not None:
-                    write_prediction(
-                        folder, prediction, image, record, camera, colours=scale, max_depth=arguments.max_depth
-                    )
+                    write_prediction(folder, prediction, record, camera, colours=scale, **output_options(arguments))
                 if log is not None:
                     log.add(index, name, image, prediction, camera)
                 if film is not None or window is not None:

@@ -78,6 +78,7 @@ class ExportedPredictor:
             relative_position_right=field[1].numpy(),
             occlusion=occlusion.numpy(),
             confidence=confidence.numpy(),
+            image=left,
         )
 
     def field(self, image0: torch.Tensor, image1: torch.Tensor, initial: torch.Tensor | None = None) -> torch.Tensor:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +15,13 @@ from numpy.typing import NDArray
 from matchattention.errors import InputError
 from matchattention.models.network import Matches
 
+if TYPE_CHECKING:
+    from matchattention.geometry.camera import StereoCamera
+
 FloatImage = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """The matches of a pair, both ways.
 
@@ -27,6 +34,7 @@ class Prediction:
             view, or it does not point back.
         confidence: (H, W) in [0, 1], see `matchattention.geometry.confidence`.
         matches: the network's full answer where `trace=True` asked for it.
+        image: (H, W, 3) uint8, the first view, for the colours of points; None where it was not kept.
     """
 
     task: str
@@ -34,7 +42,18 @@ class Prediction:
     relative_position_right: FloatImage
     occlusion: NDArray[np.bool_]
     confidence: FloatImage
-    matches: Matches | None = field(default=None, repr=False)
+    matches: Matches | None = None
+    image: NDArray[np.uint8] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        width, height = self.size
+        if self.task == "stereo":
+            low, high = np.percentile(self.disparity, (1, 99)) if self.disparity.size else (0, 0)
+            values = f"disparity {low:.1f} to {high:.1f} px"
+        else:
+            values = f"motion up to {np.hypot(*np.moveaxis(self.flow, -1, 0)).max(initial=0):.1f} px"
+        occluded = self.occlusion.mean() if self.occlusion.size else 0
+        return f"<{self.task} prediction {width}x{height}: {values}, {occluded:.0%} occluded>"
 
     @cached_property
     def disparity(self) -> FloatImage:
@@ -53,6 +72,61 @@ class Prediction:
         """(H, W, 2) px, motion (u, v) from the first frame to the second."""
         self._require("flow", "flow", "disparity")
         return self.relative_position
+
+    def depth(self, camera: StereoCamera) -> FloatImage:
+        """(H, W) distance along the optical axis in metres; inf where the disparity leaves none.
+
+        A camera that was calibrated at another size of the same shape is scaled to fit, with a warning.
+        """
+        return camera.fitting(*self.size).depth(self.disparity)
+
+    def points(
+        self, camera: StereoCamera, *, min_confidence: float = 0.5, max_depth: float = np.inf
+    ) -> tuple[FloatImage, NDArray[np.uint8]]:
+        """3D points in the left camera's frame (x right, y down, z forward, metres) and their colours.
+
+        Args:
+            camera: the calibration; scaled to fit as in `depth`.
+            min_confidence: points whose confidence is lower are left out, as are pixels that hang between surfaces.
+            max_depth: metres beyond which points are left out.
+
+        Returns:
+            points (N, 3) float32 and colours (N, 3) uint8.
+        """
+        return camera.fitting(*self.size).points(
+            self.disparity, self.image, confidence=self.confidence, min_confidence=min_confidence, max_depth=max_depth
+        )
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        camera: StereoCamera | None = None,
+        *,
+        min_confidence: float = 0.5,
+        max_depth: float = np.inf,
+        only: Iterable[str] | None = None,
+    ) -> list[Path]:
+        """Write the files that `matchattention predict` writes, all or none of them.
+
+        Args:
+            folder: made where it is missing; results of another pair in it are replaced.
+            camera: adds depth and the point cloud; scaled to fit as in `depth`.
+            min_confidence: of the cloud's points.
+            max_depth: metres beyond which the cloud has no points.
+            only: kinds of results, as `--only` takes them ("disparity", "depth", "cloud" …); None: all.
+
+        Returns:
+            the files, most useful first.
+        """
+        from matchattention import __version__
+        from matchattention.inference.outputs import require_writable, write_prediction
+
+        require_writable(Path(folder))
+        fitting = None if camera is None else camera.fitting(*self.size)
+        return write_prediction(
+            Path(folder), self, {"version": __version__, "task": self.task}, fitting,
+            min_confidence=min_confidence, max_depth=max_depth, only=only,
+        )  # fmt: skip
 
     @property
     def size(self) -> tuple[int, int]:

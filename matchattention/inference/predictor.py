@@ -120,6 +120,7 @@ class Predictor:
                 occlusion=occlusion.cpu().numpy(),
                 confidence=confidence.cpu().numpy(),
                 matches=matches,
+                image=left,
             )
 
     def _check(self, left: Image, right: Image, thorough: bool) -> None:

@@ -226,7 +226,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, checkpoint, capsys, monkeypatch) -
         calls.append(path)
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(outputs, "write_pfm", full)
+    monkeypatch.setattr(result_files, "write_pfm", full)
     out = tmp_path / "deep" / "result"
     assert main(["predict", *write_pair(tmp_path), "--output", str(out), "--model", checkpoint]) == 2
     assert calls

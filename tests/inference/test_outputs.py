@@ -11,7 +11,8 @@ import pytest
 
 from matchattention.errors import InputError
 from matchattention.inference import outputs
-from matchattention.inference.outputs import RECORD, is_done, require_writable, whole_folder
+from matchattention.inference.outputs import is_done, require_writable, whole_folder
+from matchattention.inference.result_files import RECORD
 
 
 def tree(root: Path) -> dict[str, str]:
