@@ -17,6 +17,7 @@ from matchattention.data.formats import known_pixels
 BAD_THRESHOLDS = (0.5, 1.0, 2.0, 3.0, 4.0)
 QUANTILES = (50, 90, 95, 99)
 STEREO_METRICS = ("bad0.5", "bad1", "bad2", "bad3", "bad4", "d1", "epe", "rms", "a50", "a90", "a95", "a99")
+SPEEDS = ("s0-10", "s10-40", "s40+")  # px a frame, Sintel's classes
 FLOW_METRICS = ("bad0.5", "bad1", "bad2", "bad3", "bad4", "fl", "epe", "rms", "a50", "a90", "a95", "a99")
 
 
@@ -116,7 +117,7 @@ def speed_masks(truth: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
     """Sintel's classes of true speed in px per frame: below 10, from 10 to 40, above 40."""
     known = known_pixels(truth)
     speed = np.linalg.norm(np.where(known[..., None], truth, 0), axis=-1)
-    return {"s0-10": speed < 10, "s10-40": (speed >= 10) & (speed <= 40), "s40+": speed > 40}
+    return dict(zip(SPEEDS, (speed < 10, (speed >= 10) & (speed <= 40), speed > 40)))
 
 
 def _all_metrics(errors: PixelErrors, outlier_name: str) -> dict[str, float]:

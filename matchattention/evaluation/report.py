@@ -14,6 +14,7 @@ from matchattention.data.datasets.middlebury import MIDDLEBURY_WEIGHTS
 from matchattention.data.reading import number, read_json, reads
 from matchattention.errors import InputError
 from matchattention.evaluation.averages import Averages, mean_over_scenes, pooled_over_pixels
+from matchattention.evaluation.metrics import SPEEDS
 
 T = TypeVar("T")
 
@@ -138,7 +139,21 @@ class Report:
                 pooled = self.pooled()
                 shares = "  ".join(f"D1-{mask} {pooled[mask]['d1']:.2f}" for mask in ("bg", "fg", "all"))
                 lines.append(f"{shares} (all pixels)")
+        if self.kind == "flow":
+            lines += self._by_speed()
         return "\n".join(lines)
+
+    def _by_speed(self) -> list[str]:
+        """A line for hidden pixels and for each class of true speed that has pixels."""
+        mean = self.mean()
+        lines = []
+        for mask in ("occ", *SPEEDS):
+            values = mean.get(mask, {})
+            if values.get("pixels"):
+                share = 100 * values["pixels"] / mean["all"]["pixels"]
+                figures = f"EPE {values['epe']:.2f} px, Fl {values['fl']:.2f} %, bad 1 {values['bad1']:.2f} %"
+                lines.append(f"{mask:>6}: {figures} ({share:.1f} % of the pixels)")
+        return lines
 
 
 @reads("a result of matchattention evaluate --json", "evaluate again")

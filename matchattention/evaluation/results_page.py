@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matchattention.data.atomic import replacing
 from matchattention.errors import InputError
-from matchattention.evaluation.metrics import FLOW_METRICS, STEREO_METRICS
+from matchattention.evaluation.metrics import FLOW_METRICS, SPEEDS, STEREO_METRICS
 from matchattention.evaluation.paper_tables import PAPER_TABLES, SCENES_OF_SPLIT, Column, PaperTable
 from matchattention.evaluation.report import Report
 
@@ -99,7 +99,7 @@ def _partial_notes(reports: Sequence[Report], columns: Sequence[Column]) -> str:
 def _dataset_markdown(reports: Sequence[Report]) -> str:
     first = reports[0]
     metrics = FLOW_METRICS if first.kind == "flow" else STEREO_METRICS
-    masks = [mask for mask in ("noc", "all", "occ", "fg", "bg") if mask in first.mean()]
+    masks = [mask for mask in ("noc", "all", "occ", "fg", "bg", *SPEEDS) if mask in first.mean()]
     title = f"### {first.dataset} {first.split} ({first.root}, {len(first.scenes)} scenes)"
     lines = [_row(["model", "mask", *metrics, "s a scene"]), _rule(len(metrics) + 2)]
     for report in reports:

@@ -97,6 +97,8 @@ def test_flow(tmp_path):
     assert report.mean()["all"]["epe"] == 5
     assert report.mean()["all"]["fl"] == 100
     assert "Fl" in report.table()
+    assert "s0-10: EPE 5.00 px, Fl 100.00 %, bad 1 100.00 % (100.0 % of the pixels)" in report.table()
+    assert "s40+" not in report.table()
 
 
 def test_wrong_size_and_no_truth(tmp_path, middlebury):
