@@ -15,7 +15,7 @@ import matchattention as ma
 from matchattention.cli.main import main
 from matchattention.data.formats import read_flo, read_pfm
 from matchattention.data.png import read_png16, write_png16
-from matchattention.inference import outputs, predictor
+from matchattention.inference import outputs, predictor, result_files
 from matchattention.models.checkpoint import save
 from tests.cli.conftest import read, write_pair
 from tests.inference.oracle import TINY
