@@ -11,7 +11,7 @@ from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import create_model
 from matchattention.models.transfer import stereo_to_flow
 from matchattention.training.distributed import Replicas
-from matchattention.training.presets import Preset
+from matchattention.training.recipe import Preset
 
 
 def use_fast_arithmetic() -> None:

@@ -25,7 +25,7 @@ from matchattention.training.feed import Feed
 from matchattention.training.log import TrainingLog, duration, progress_line
 from matchattention.training.optimizer import Updater
 from matchattention.training.parts import write_parts
-from matchattention.training.presets import Preset, Stage
+from matchattention.training.recipe import Preset, Stage
 from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
 from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state

@@ -10,7 +10,7 @@ import torch
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
 from matchattention.training.mirrored import MirroredAgain
-from matchattention.training.presets import SourceConfig
+from matchattention.training.recipe import SourceConfig
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, Source
 
 

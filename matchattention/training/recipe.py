@@ -1,12 +1,14 @@
-"""Recipes as data: what to train, on what, how long."""
+"""What a training is made of, as data: crops, sources of pairs, objective, optimizer, schedule."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from matchattention.data.augmentation import AugmentationConfig
 from matchattention.errors import InputError
 from matchattention.models.config import NetworkConfig
 from matchattention.training.losses import LossConfig
@@ -21,7 +23,7 @@ class Stage:
     Attributes:
         height: px, a multiple of 32.
         width: px, a multiple of 32.
-        batch: Pairs a step, over all processes.
+        batch: Pairs a step, over all processes and accumulated micro-batches.
         share: Part of the run's steps or time.
     """
 
@@ -33,6 +35,8 @@ class Stage:
     def __post_init__(self) -> None:
         if self.height % 32 or self.width % 32 or self.height < 32 or self.width < 32:
             raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
+        if self.batch < 1:
+            raise InputError(f"a batch holds at least one pair, not {self.batch}")
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,13 @@ class SourceConfig:
         kind: "scenes" (rendered), "photos" (photos cut into layers), "moving-photos" (the same for flow), "data"
             (files), "cards" (a test).
         weight: Share of each batch, relative to the other sources.
-        preset: The renderer's preset, the photo bank's file, or NAME:PATH of a dataset; empty for the usual.
+        preset: The renderer's preset, the photo bank's file, or NAME[/SPLIT]:PATH of a dataset; empty for the usual. A
+            dataset without a path gets it from the command line.
         pool: Repeat the first samples instead of making new ones for ever, for renderers on a CPU; 0 for no.
         mirror: Train on every pair twice, the second time on its mirror image: rendering costs half as much.
+        augmentation: How pairs from files are changed; None for RAFT-Stereo's.
+        layout: File names of ``folder`` and ``folder-flow``, by the names of `FolderPatterns`.
+        held_out: Share of a dataset's pairs that is never trained on, to measure with.
     """
 
     kind: Literal["scenes", "photos", "moving-photos", "data", "cards"]
@@ -53,6 +61,18 @@ class SourceConfig:
     preset: str = ""
     pool: int = 0
     mirror: bool = False
+    augmentation: AugmentationConfig | None = None
+    layout: Mapping[str, Any] | None = None
+    held_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise InputError(f"the share of pairs held out must lie in [0, 1), not {self.held_out:g}")
+
+    @property
+    def dataset(self) -> str:
+        """The dataset's name without split and path; empty for rendered sources."""
+        return self.preset.partition(":")[0].partition("/")[0] if self.kind == "data" else ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +86,11 @@ class Preset:
         stages: Crop sizes in order.
         sources: Where pairs come from.
         loss: The objective.
-        optimizer: AdamW and averaging.
+        optimizer: AdamW or Muon, and averaging.
         schedule: Learning rates.
+        accumulate: Micro-batches a step, one after the other: a step's batch need not fit into memory at once.
+        recompute: Forget activations inside blocks and compute them again on the way back (activation checkpointing):
+            a third more arithmetic for a fraction of the memory.
         batch_norm: Batch norm between scales while training; checkpoints have it folded in.
         mixed_precision: bf16 features on a GPU.
         minutes: Time limit of a run's process; None for none.
@@ -85,6 +108,8 @@ class Preset:
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    accumulate: int = 1
+    recompute: bool = False
     batch_norm: bool = True
     mixed_precision: bool = True
     minutes: float | None = 9.0
@@ -93,78 +118,24 @@ class Preset:
     validation_pairs: int = 16
     validation_size: tuple[int, int] = (384, 768)
 
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise InputError(f"a step takes at least one micro-batch, not {self.accumulate}")
+        for stage in self.stages:
+            if stage.batch % self.accumulate:
+                raise InputError(
+                    f"a batch of {stage.batch} does not divide into {self.accumulate} micro-batches: "
+                    f"choose --accumulate so that it does"
+                )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored beside the weights: of files their names, not where they lie on this machine."""
         values = dataclasses.asdict(self)
         if self.start is not None:
             values["start"] = Path(self.start).name
         for source in values["sources"]:
-            dataset, separator, path = source["preset"].rpartition(":")
-            source["preset"] = dataset + separator + Path(path).name
+            name, separator, path = (
+                source["preset"].partition(":") if source["kind"] == "data" else ("", "", source["preset"])
+            )
+            source["preset"] = name + separator + Path(path).name
         return values
-
-
-TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
-
-FINE_TUNE = Preset(
-    "RT's shipped weights on your own data: --data folder:PATH",
-    start="rt",
-    stages=(Stage(320, 640, 8),),
-    sources=(),
-    schedule=ScheduleConfig(kind="one-cycle", peak=1e-4, warmup_steps=200),
-    minutes=60.0,
-)
-
-FINE_TUNE_FLOW = dataclasses.replace(
-    FINE_TUNE,
-    summary="a trained rt-flow on your own frames: --start FILE --data sintel:PATH",
-    model="rt-flow",
-    start="rt-flow",
-)
-
-PRESETS: dict[str, Preset] = {
-    "rt-synth": Preset(
-        "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
-        stages=(Stage(320, 640, 16, 0.6), Stage(384, 768, 16, 0.2), Stage(512, 768, 16, 0.2)),
-        sources=(SourceConfig("scenes", mirror=True),),
-        optimizer=OptimizerConfig(kind="muon"),
-    ),
-    "rt-flow-synth": Preset(
-        "RT for optical flow on moving scenes and photos, from the shipped stereo weights",
-        model="rt-flow",
-        start="rt",
-        stages=(Stage(320, 640, 16),),
-        sources=(
-            SourceConfig("scenes", 3.0, "flow", mirror=True),
-            SourceConfig("moving-photos", 1.0, mirror=True),
-        ),
-        optimizer=OptimizerConfig(kind="muon"),
-    ),
-    "rt-flow": FINE_TUNE_FLOW,
-    "rt-finetune": FINE_TUNE,
-    "rt": FINE_TUNE,
-    "tiny-smoke": Preset(
-        "a tiny network on a CPU for two minutes: does training work at all?",
-        model=TINY,
-        stages=(Stage(64, 128, 4),),
-        sources=(SourceConfig("scenes", preset="small", pool=24), SourceConfig("cards")),
-        schedule=ScheduleConfig(kind="one-cycle", peak=2e-3, warmup_steps=20),
-        optimizer=OptimizerConfig(average_decay=0.98),
-        mixed_precision=False,
-        minutes=None,
-        steps=150,
-        validation_pairs=8,
-        validation_size=(64, 128),
-    ),
-}
-
-
-def find_preset(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        InputError: There is none; the text names those there are.
-    """
-    if name not in PRESETS:
-        raise InputError(f"unknown preset '{name}': choose one of {', '.join(PRESETS)}")
-    return PRESETS[name]
