@@ -69,3 +69,14 @@ def test_blocks_of_rows_leave_no_trace(monkeypatch) -> None:
     monkeypatch.setattr(consistency, "_ROWS", 7)
     for expected, got in zip(whole, judge(first, second)):
         torch.testing.assert_close(expected, got)
+
+
+@pytest.mark.parametrize(("displacement", "hidden"), [(10.0, True), (200.0, False)])
+def test_long_matches_may_disagree_more(displacement: float, hidden: bool) -> None:
+    """3 px apart: more than 1.5 px and 2 % of 10, less than 1.5 px and 2 % of 200."""
+    first = torch.zeros(2, 260, 2)
+    first[..., 0] = -displacement
+    second = -first
+    second[..., 0] += 3.0
+    occlusion, _ = judge(first, second)
+    assert bool(occlusion[0, 250]) == hidden
