@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from matchattention.errors import InputError
+from matchattention.inference.carried import expected_next
 from matchattention.inference.images import Image, read_pair
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
@@ -20,7 +21,8 @@ _WORSE = 0.1  # share of pixels more that lose their partner before a warm start
 class VideoPredictor:
     """Predicts frame after frame, carrying the matches along.
 
-    A warm start replaces the search over the whole row, so it must not be trusted blindly: the search is
+    Flow is carried along its own motion: pairs are to be frames t and t + 1, then t + 1 and t + 2. A warm start
+    replaces the search over the whole row or image, so it must not be trusted blindly: the search is
     repeated at a cut, every 30 frames, and when clearly more pixels than before have lost their partner.
 
     Args:
@@ -48,11 +50,15 @@ class VideoPredictor:
         same_size = last is not None and last.occlusion.shape == images[0].shape[:2]
         if last is None or not same_size or self._age >= self.refresh or self._cut(thumbnail):
             return self._searched(*images, self.predictor.match(*images))
-        result = self.predictor.match(*images, initial=last)
+        result = self.predictor.match(*images, initial=expected_next(last))
         if result.occlusion.mean() > self._lost + _WORSE:
             return self._searched(*images, self.predictor.match(*images))
         self._last, self._thumbnail, self._age = result, thumbnail, self._age + 1
         return result
+
+    def restart(self) -> None:
+        """Forget the last frame: the next one does not follow it."""
+        self._last = None
 
     def frames(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Prediction]:
         """Predict every pair of an iterable."""
