@@ -19,6 +19,7 @@ COMMANDS = {
     "results": "the paper's tables with our rows, from evaluation files",
     "render": "render stereo scenes with exact ground truth",
     "train": "train or fine-tune a network",
+    "train-confidence": "train the small head that tells how far off each match may be",
     "bench": "time the operator, a network or a training step",
     "export": "write a network as ONNX, OpenVINO or torch.export, checked against PyTorch",
     "convert": "turn a released .pth file into a .safetensors checkpoint",
@@ -46,7 +47,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == chosen:
-            module = importlib.import_module(f"matchattention.cli.{name}")
+            module = importlib.import_module(f"matchattention.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser

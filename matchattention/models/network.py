@@ -48,12 +48,14 @@ class Matches(NamedTuple):
             in its token's row: its y steers nothing and is one more feature.
         steps: every supervised field in order, on the padded image.
         initial: the estimate at 1/32.
+        features: (2B, h, w, d) the last tokens of 1/4, which a confidence head reads; None from networks without them.
     """
 
     field: Tensor
     self_position: Tensor
     steps: tuple[Step, ...]
     initial: Initial
+    features: Tensor | None = None
 
 
 class MatchNetwork(nn.Module):
@@ -132,7 +134,7 @@ class MatchNetwork(nn.Module):
                 features = self.feature_upsamplings[index](features, encoded[-2 - index])
                 steps.append(Step(SCALES[index + 1], "self", cross))
         (field,) = self.final_upsampling(features, cross)
-        return Matches(crop_field(field, height, width), self_position, tuple(steps), start)
+        return Matches(crop_field(field, height, width), self_position, tuple(steps), start, features)
 
 
 def coarse_field(find: Callable[[Tensor, Tensor], Tensor], image0: Tensor, image1: Tensor) -> Tensor:

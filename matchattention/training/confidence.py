@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from matchattention.data.atomic import replacing
 from matchattention.data.batch import Batch
+from matchattention.data.reading import reads
 from matchattention.errors import InputError
 from matchattention.inference.confidence import evidence_of
 from matchattention.layers.confidence_head import ConfidenceHead, Evidence, Mixture
@@ -29,7 +34,7 @@ class ConfidenceTraining:
     """How a head is trained.
 
     Attributes:
-        pairs: To render; the last tenth is held out.
+        pairs: To render, in whole batches; the last tenth is held out.
         height: Of the pairs, px, a multiple of 32.
         width: Of the pairs, px, a multiple of 32.
         batch: Pairs a step.
@@ -49,8 +54,8 @@ class ConfidenceTraining:
     seed: int = 77
 
     def __post_init__(self) -> None:
-        if self.pairs < 10 or self.batch < 1 or self.epochs < 1:
-            raise InputError("a confidence head needs at least 10 pairs, batches of 1 and 1 epoch")
+        if self.batch < 1 or self.epochs < 1 or self.pairs < 2 * self.batch:
+            raise InputError("a confidence head needs at least two batches of pairs and one epoch")
         if self.height % 32 or self.width % 32 or min(self.height, self.width) < 32:
             raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
 
@@ -83,16 +88,46 @@ def lesson_of(network: MatchNetwork, batch: Batch) -> Lesson:
     return Lesson(evidence._replace(features=evidence.features.half()), error, batch.valid0 & error.isfinite())
 
 
-def gather(network: MatchNetwork, source: Source, plan: ConfidenceTraining, say: Say) -> list[Lesson]:
-    """The lessons of all pairs, on the CPU, ``plan.batch`` pairs each."""
+def gather(
+    network: MatchNetwork, source: Source, plan: ConfidenceTraining, say: Say, cache: Path | None = None
+) -> list[Lesson]:
+    """The lessons of all pairs, on the CPU, ``plan.batch`` pairs each.
+
+    Args:
+        network: frozen, on the device of the source.
+        source: of pairs.
+        plan: how many, how large.
+        say: takes a line of progress now and then.
+        cache: a folder where lessons stay, so that a training that was stopped goes on, or None.
+    """
     lessons = []
-    for first in range(0, plan.pairs, plan.batch):
-        count = min(plan.batch, plan.pairs - first)
-        batch = source.batch(first, count, plan.height, plan.width)
-        lessons.append(lesson_of(network, batch).to(torch.device("cpu")))
+    for number in range(plan.pairs // plan.batch):
+        file = None if cache is None else cache / f"lesson-{number:05d}.safetensors"
+        if file is not None and file.is_file():
+            lessons.append(read_lesson(file))
+        else:
+            batch = source.batch(number * plan.batch, plan.batch, plan.height, plan.width)
+            lessons.append(lesson_of(network, batch).to(torch.device("cpu")))
+            if file is not None:
+                write_lesson(lessons[-1], file)
         if len(lessons) % max(1, plan.pairs // plan.batch // 10) == 0:
-            say(f"{first + count} of {plan.pairs} pairs matched")
+            say(f"{len(lessons) * plan.batch} of {plan.pairs} pairs matched")
     return lessons
+
+
+def write_lesson(lesson: Lesson, path: Path) -> None:
+    """Keep a lesson, whole or not at all."""
+    tensors = {**lesson.evidence._asdict(), "error": lesson.error, "known": lesson.known}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        save_file({name: value.contiguous() for name, value in tensors.items()}, temporary)
+
+
+@reads("a cached lesson", "delete it, it is made again")
+def read_lesson(path: Path) -> Lesson:
+    """What `write_lesson` wrote."""
+    tensors = load_file(path)
+    return Lesson(Evidence(*(tensors[name] for name in Evidence._fields)), tensors["error"], tensors["known"])
 
 
 def loss_of(mixture: Mixture, lesson: Lesson, cap: float) -> Tensor:
@@ -160,8 +195,6 @@ def judge_head(head: ConfidenceHead, lessons: Sequence[Lesson], plan: Confidence
             plain.append(sparsification(error > 1, lesson.evidence.agreement[index][known].numpy()).ause)
             errors.append(error)
             sigmas.append(sigma[index][known].numpy())
-    import numpy as np
-
     return {
         "pairs": len(diagrams),
         "nll": sum(losses) / len(losses),
