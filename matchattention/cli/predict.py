@@ -30,9 +30,12 @@ _EXAMPLES = """examples:
   matchattention predict both.png --side-by-side --output result
   matchattention predict stereo.mp4 --side-by-side --output depth.mp4
   matchattention predict --live 0 1                                     two cameras, in a window
+  matchattention predict frame1.png frame2.png --task flow --model FILE --output result
+  matchattention predict video.mp4 --task flow --model FILE --output flow.mp4     each frame to the next
+  matchattention predict frames --task flow --model FILE --output flows           a folder of frames, likewise
   matchattention predict --example --output output/demo
 
-The images must be rectified: the same thing on the same row in both. `matchattention rectify` does that.
+For stereo the images must be rectified: the same thing on the same row in both. `matchattention rectify` does that.
 Swapped views and vertical error are measured and refused; --no-check goes on all the same.
 """
 
@@ -42,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="*", metavar="INPUT",
         help="LEFT and RIGHT image, folder, glob or video; or one folder of scenes, list of pairs (.txt, .csv), "
-        "or side-by-side image or video",
+        "or side-by-side image or video; for flow also one video or folder of frames",
     )  # fmt: skip
     parser.add_argument("--output", metavar="DIR", help="folder for the results, or a video file (.mp4, .avi)")
     parser.add_argument("--model", default=None, help="shipped model, .safetensors or released .pth file (default rt)")
@@ -85,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from matchattention.inference.sequences import holds_sequence
     from matchattention.inference.sources import find_pairs, is_one_pair, is_video
 
     if not arguments.max_depth > 0:
@@ -113,7 +117,8 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if arguments.output is None and arguments.rerun is None:
         raise InputError("Give --output DIR: the folder for the results.")
-    if is_video(inputs[0]):
+    follows = arguments.task == "flow" and len(inputs) == 1 and not arguments.side_by_side
+    if is_video(inputs[0]) or (follows and holds_sequence(inputs[0])):
         from matchattention.cli.predict_video import run_video
 
         run_video(arguments)

@@ -17,14 +17,18 @@ from matchattention.inference.frames import FrameSource, VideoFile
 from matchattention.inference.images import Image
 from matchattention.inference.outputs import is_done, require_writable, write_prediction
 from matchattention.inference.prediction import Prediction
-from matchattention.inference.sources import VIDEO_SUFFIXES
+from matchattention.inference.sequences import ConsecutiveFrames, ImageSequence
+from matchattention.inference.sources import VIDEO_SUFFIXES, is_video
 from matchattention.inference.video import SteadyRange, VideoPredictor
 from matchattention.viz.fields import disparity_picture
 from matchattention.viz.flow import flow_picture
 
 
 def run_video(arguments: argparse.Namespace) -> None:
-    """Frames of one side-by-side or two separate video files."""
+    """Frames of one side-by-side or two separate video files; for flow each frame of one video or folder to the next."""
+    if arguments.task == "flow":
+        _run_flow(arguments, arguments.inputs, live=False)
+        return
     left, right = arguments.inputs[0], arguments.inputs[1] if len(arguments.inputs) == 2 else None
     if right is None and not arguments.side_by_side:
         raise InputError(f"{left} is one video: give the right one too, or --side-by-side if it holds both views.")
@@ -41,12 +45,26 @@ def run_live(arguments: argparse.Namespace) -> None:
     reason = why_no_window()
     if reason is not None and arguments.output is None and arguments.rerun is None:
         raise InputError(f"Frames cannot be shown here ({reason}): give --output video.mp4, --output DIR or --rerun.")
+    if arguments.task == "flow":
+        _run_flow(arguments, arguments.live, live=True)
+        return
     left, right = arguments.live[0], arguments.live[1] if len(arguments.live) == 2 else None
     with FrameSource(left, right) as source:
         _run(arguments, source, left, right, live=True)
 
 
-def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: str | None, *, live: bool) -> None:
+def _run_flow(arguments: argparse.Namespace, names: list[str], *, live: bool) -> None:
+    if len(names) > 1 or arguments.side_by_side:
+        raise InputError("Flow goes from each frame of one video to the next: give one, without --side-by-side.")
+    name = names[0]
+    frames = ConsecutiveFrames(name) if live or is_video(name) else ImageSequence(name)
+    with frames as source:
+        _run(arguments, source, name, None, live=live)
+
+
+def _run(
+    arguments: argparse.Namespace, source: FrameSource | ImageSequence, left: str, right: str | None, *, live: bool
+) -> None:
     if arguments.explain:
         raise InputError("--explain draws one pair at a time: give two images of the video instead.")
     output = None if arguments.output is None else Path(arguments.output)
@@ -77,12 +95,13 @@ def _run(arguments: argparse.Namespace, source: FrameSource, left: str, right: s
             for index, images in enumerate(source):
                 if count is not None and index >= count:
                     break
-                name = f"frame_{index:06d}"
+                name = source.names[index] if isinstance(source, ImageSequence) else f"frame_{index:06d}"
                 folder = output / name if output is not None and not to_video else None
                 names = f"{left}#{index}", None if right is None else f"{right}#{index}"
                 record = record_of(arguments, predictor, names, (view.tobytes() for view in images), calibration)
                 if folder is not None and not arguments.overwrite and is_done(folder, record):
                     progress.step(name, "already there", skipped=True)
+                    predict.restart()
                     continue
                 prediction = predict(*images)
                 image = images[0]

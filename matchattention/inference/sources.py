@@ -75,34 +75,36 @@ def find_pairs(left: str, right: str | None = None, *, side_by_side: bool = Fals
     if side_by_side:
         if right is not None:
             raise InputError("Side-by-side images hold both views: give one image, folder or glob.")
-        return _named(((path, None) for path in _images(left)), left)
+        return _named(((path, None) for path in find_images(left)), left)
     if right is not None:
         if not _is_many(left) and not _is_many(right):
             return [Pair(Path(left).stem, Path(left), Path(right))]
-        return _named(_paired(_images(left), _images(right)), left)
+        return _named(_paired(find_images(left), find_images(right)), left)
     path = Path(left)
     if path.suffix.lower() in (".txt", ".csv", ".lst"):
         return _named(read_pair_list(path), left)
     if path.is_dir():
         return _named(_scenes(path), left)
-    if not path.exists() and not _is_glob(left):
+    if not path.exists() and not is_glob(left):
         raise InputError(f"{left} does not exist.")
     raise InputError(
         f"{left} is one view: give LEFT and RIGHT, a folder, a list of pairs, or --side-by-side if it holds both."
     )
 
 
-def _is_glob(text: str) -> bool:
+def is_glob(text: str) -> bool:
+    """Whether a text is a pattern rather than the name of something that is there."""
     return any(mark in text for mark in "*?[") and not Path(text).exists()
 
 
 def _is_many(text: str) -> bool:
-    return _is_glob(text) or Path(text).is_dir()
+    return is_glob(text) or Path(text).is_dir()
 
 
-def _images(source: str) -> list[Path]:
+def find_images(source: str) -> list[Path]:
+    """The images of a folder or a pattern in the natural order of their names, or the one file that is named."""
     path = Path(source)
-    if _is_glob(source):
+    if is_glob(source):
         found = [Path(name) for name in glob.glob(source, recursive=True)]
     elif path.is_dir():
         found = [file for file in path.iterdir() if not file.name.startswith(".")]
