@@ -17,9 +17,13 @@ from tests.shared import shared
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
+
 from matchattention.ops.match_attention import triton_gather, triton_tiles
 from matchattention.ops.match_attention.plain_backward import plain_backward
 from matchattention.ops.match_attention.triton_backward import backward
+from matchattention.ops.match_attention.triton_window import place_window
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ("out", "weights", "grad of q", "grad of k", "grad of v", "grad of relative_position")
@@ -253,16 +257,47 @@ def test_subpixel_positions_at_width_4096(dtype, long_tiles):
     assert (weights - exact).abs().amax() < 2e-4
 
 
-def test_window_stays_inside_where_fp32_rounds_the_clamp_up(long_tiles):
-    """From 2^14 tokens on, fp32 cannot tell W - 2 - 1e-3 from the integer above it."""
-    width = 2**15
-    q = torch.zeros(1, 1, width, 1, 1, device=DEVICE)
-    v = torch.arange(width, device=DEVICE).float().view(1, 1, width, 1, 1)
-    position = torch.full((1, 1, width, 1, 2), float(width), device=DEVICE)
-    out, weights = match_attention(q, q, v, position, backend="triton")
-    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert out.max() <= width - 1
-    assert out.min() >= width - 4
+@triton.jit
+def place_kernel(r_pointer, column_pointer, right_pointer, lowest, highest, last, COUNT: tl.constexpr):
+    """The windows of COUNT queries of column 0."""
+    at = tl.arange(0, COUNT)
+    limits = (lowest, highest, last, 0.0, 0.0, 0.0)
+    _, column, right, _, _, _ = place_window(r_pointer, at, at * 0, at * 0, limits, 1, 1, 4)
+    tl.store(column_pointer + at, column)
+    tl.store(right_pointer + at, right)
+
+
+def test_window_stays_inside_where_fp32_rounds_the_clamp_up():
+    """At 2^16 tokens fp32 cannot tell W - 2 - 1e-3 from the integer above it."""
+    width = 2**16
+    position = torch.tensor([0.0, 1.5, width - 3.5, width + 9.0], device=DEVICE)
+    column = torch.empty(4, dtype=torch.int32, device=DEVICE)
+    right = torch.empty(4, device=DEVICE)
+    limits = list(triton_tiles.window_limits(1, width, (1, 4)).values())[:3]
+    place_kernel[(1,)](position, column, right, *limits, COUNT=4)
+    assert column.tolist() == [0, 0, width - 5, width - 4]
+    assert right.tolist() == [0.0, 0.5, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("window", "channels"), [((1, 4), 2), ((1, 4), 32), ((2, 4), 3)], ids=["group of heads", "wide head", "2D"]
+)
+def test_what_lies_beyond_a_narrow_map_is_never_read(window, channels):
+    """Three columns of a wider buffer whose others are NaN: nothing of them reaches values or gradients."""
+    tensors = inputs((1, 3, 3), 2, channels, channels)
+    beyond = [torch.full((*t.shape[:2], 9, *t.shape[3:]), float("nan"), device=DEVICE) for t in tensors[:3]]
+    for buffer, tensor in zip(beyond, tensors):
+        buffer[:, :, :3] = tensor
+    slices = [buffer[:, :, :3] for buffer in beyond]
+    cotangents = cotangents_like(tensors, window)
+    expected = run(tensors, window, "l1", "reference", cotangents)
+    found = match_attention(*slices, tensors[3], window, backend="triton")
+    for f, e in zip(found, expected):
+        torch.testing.assert_close(f, e, rtol=1e-5, atol=1e-6)
+    for atomic in (True, False):
+        gradients = backward(*cotangents, *slices, tensors[3], window, False, atomic)
+        for name, f, e in zip(NAMES[2:], gradients, expected[2:]):
+            torch.testing.assert_close(f, e, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_nan_positions_show_in_the_result():

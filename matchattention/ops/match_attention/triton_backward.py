@@ -40,62 +40,16 @@ from matchattention.ops.match_attention.triton_window import (
     key_offset,
     load_key,
     mask_overhang,
-    place_axis,
+    place_window,
+    sample,
     score,
-    share_of,
     sign,
-    softmax_of,
     spread,
     tile_of_queries,
 )
 
 # A thread holds what belongs to each key of its window: 36 of them fill its registers and take the compiler seconds.
 MOST_KEYS = 16
-
-
-@triton.jit
-def sampling_gradients(scores, grads, right, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """CAS weights, the gradient of the scores, and that of the two fractions.
-
-    Args:
-        scores: tuple over the window of (T, G), in powers of two.
-        grads: gradient of each weight, tuple of (T, G).
-        right, below: the fractions, (T, G or 1).
-
-    Within a sub-window a = softmax(s) has d s_j = a_j (g_j - G), G = sum a g, and G is also the gradient of the
-    sub-window's share.
-    """
-    KEYS: tl.constexpr = ROWS * COLUMNS
-    weights = scores
-    score_grads = scores
-    grad_right = tl.zeros(scores[0].shape, tl.float32)
-    grad_below = tl.zeros(scores[0].shape, tl.float32)
-    for corner in tl.static_range(2 if ROWS == 1 else 4):
-        exponentials, inverse = softmax_of(scores, corner, ROWS, COLUMNS)
-        mean = tl.zeros(scores[0].shape, tl.float32)
-        for j in tl.static_range(KEYS):
-            mean += exponentials[j] * grads[j]
-        mean = mean * inverse
-        share = share_of(right, below, corner, ROWS)
-        updated = ()
-        updated_grads = ()
-        for j in tl.static_range(KEYS):
-            part = exponentials[j] * (inverse * share)
-            part_grad = part * (grads[j] - mean)
-            if corner > 0:
-                part = part + weights[j]
-                part_grad = part_grad + score_grads[j]
-            updated = updated + (part,)
-            updated_grads = updated_grads + (part_grad,)
-        weights = updated
-        score_grads = updated_grads
-        along_x = mean
-        if ROWS > 1:
-            along_x = mean * (below if corner // 2 == 1 else 1.0 - below)
-            along_y = mean * (right if corner % 2 == 1 else 1.0 - right)
-            grad_below += along_y if corner // 2 == 1 else -along_y
-        grad_right += along_x if corner % 2 == 1 else -along_x
-    return weights, score_grads, grad_right, grad_below
 
 
 @triton.jit
@@ -172,16 +126,10 @@ def match_attention_backward_kernel(
     r_at = image * R_BATCH + y[:, None].to(tl.int64) * R_ROW + x[:, None] * R_COLUMN
     if PER_HEAD:
         r_at = r_at + tl.minimum(head, HEADS - 1) * R_HEAD
-    centre_x = x[:, None].to(tl.float32) + tl.load(r_pointer + r_at)
-    column, right = place_axis(centre_x, lowest_x, highest_x, last_x, COLUMNS)
-    if ROWS == 1:
-        row = tl.broadcast_to(y[:, None], column.shape)
-        below = right
-        centre_y = right
-    else:
-        centre_y = y[:, None].to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS)
-        row, below = place_axis(centre_y, lowest_y, highest_y, last_y, ROWS)
-
+    limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
+    row, column, right, below, centre_x, centre_y = place_window(
+        r_pointer, r_at, y[:, None], x[:, None], limits, R_AXIS, ROWS, COLUMNS
+    )
     exists = flat_exists(group, HEADS, G, CHANNELS, C)
     v_exists = flat_exists(group, HEADS, G, VALUE_CHANNELS, CV)
     q_at = image * (Q_BATCH * Q_UNIT) + y[:, None].to(tl.int64) * (Q_ROW * Q_UNIT) + x[:, None] * Q_COLUMN
@@ -217,7 +165,7 @@ def match_attention_backward_kernel(
             )
         grads = grads + (g,)
 
-    weights, score_grads, grad_right, grad_below = sampling_gradients(scores, grads, right, below, ROWS, COLUMNS)
+    weights, score_grads, grad_right, grad_below = sample(scores, grads, right, below, ROWS, COLUMNS)
 
     # Gradients of keys are contiguous buffers: (B, H, W, heads, c).
     grad_k_base = grad_k_pointer + image * height * width * (HEADS * CHANNELS)

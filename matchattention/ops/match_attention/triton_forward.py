@@ -98,8 +98,9 @@ def match_attention_forward_kernel(
     r_at = image * R_BATCH + y[:, None].to(tl.int64) * R_ROW + x[:, None] * R_COLUMN
     if PER_HEAD:
         r_at = r_at + tl.minimum(head, HEADS - 1) * R_HEAD
-    row, column, right, below = place_window(
-        r_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, R_AXIS, ROWS, COLUMNS
+    limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
+    row, column, right, below, _, _ = place_window(
+        r_pointer, r_at, y[:, None], x[:, None], limits, R_AXIS, ROWS, COLUMNS
     )
     exists = flat_exists(group, HEADS, G, CHANNELS, C)
     q_at = image * (Q_BATCH * Q_UNIT) + y[:, None].to(tl.int64) * (Q_ROW * Q_UNIT) + x[:, None] * Q_COLUMN

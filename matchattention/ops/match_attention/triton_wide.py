@@ -13,7 +13,7 @@ import triton.language as tl
 from matchattention.ops.match_attention.triton_window import (
     LOG2E,
     MASKED,
-    place_axis,
+    place_window,
     share_of,
     sign,
 )
@@ -55,33 +55,6 @@ def tile_of_lanes(
     x = tile_x * TILE_X + index % TILE_X
     valid = (y < height) & (x < width)
     return group, image.to(tl.int64), tl.minimum(y, height - 1), tl.minimum(x, width - 1), valid
-
-
-@triton.jit
-def place_lanes(
-    r_pointer,
-    r_at,
-    y,
-    x,
-    lowest_x,
-    highest_x,
-    last_x,
-    lowest_y,
-    highest_y,
-    last_y,
-    R_AXIS,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """(L, T) first row and column of the windows, fractions below and right, and the centres they come from."""
-    centre_x = x.to(tl.float32) + tl.load(r_pointer + r_at)
-    column, right = place_axis(centre_x, lowest_x, highest_x, last_x, COLUMNS)
-    if ROWS == 1:
-        row, below, centre_y = y, right, centre_x
-    else:
-        centre_y = y.to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS)
-        row, below = place_axis(centre_y, lowest_y, highest_y, last_y, ROWS)
-    return row, column, right, below, centre_x, centre_y
 
 
 @triton.jit
@@ -233,21 +206,7 @@ def softmax_of(scores, inside):
 
 
 @triton.jit
-def sampling_weights(
-    scores, right, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr, L: tl.constexpr, T: tl.constexpr, N: tl.constexpr
-):
-    """CAS: (L, T, N) weights over the expanded window; they sum to one."""
-    weights = tl.zeros((L, T, N), tl.float32)
-    for corner in tl.static_range(2 if ROWS == 1 else 4):
-        inside = is_in(corner, ROWS, COLUMNS, N)
-        exponentials, inverse = softmax_of(scores, inside)
-        scale = share_of(right, below, corner, ROWS)[:, :, None] * inverse
-        weights = tl.where(inside, weights + exponentials * scale, weights)
-    return weights
-
-
-@triton.jit
-def sampling_gradients(
+def sample(
     scores,
     grads,
     right,
@@ -258,11 +217,7 @@ def sampling_gradients(
     T: tl.constexpr,
     N: tl.constexpr,
 ):
-    """CAS weights (L, T, N), the gradient of the scores, and that of the two fractions (L, T).
-
-    Within a sub-window a = softmax(s) has d s_j = a_j (g_j - G), G = sum a g, and G is also the gradient of the
-    sub-window's share.
-    """
+    """`triton_window.sample` in this layout: weights and scores' gradients (L, T, N), the fractions' (L, T)."""
     weights = tl.zeros((L, T, N), tl.float32)
     score_grads = tl.zeros((L, T, N), tl.float32)
     grad_right = tl.zeros((L, T), tl.float32)
@@ -270,16 +225,18 @@ def sampling_gradients(
     for corner in tl.static_range(2 if ROWS == 1 else 4):
         inside = is_in(corner, ROWS, COLUMNS, N)
         exponentials, inverse = softmax_of(scores, inside)
-        mean = tl.sum(tl.where(inside, exponentials * grads, -0.0), 2, keep_dims=True) * inverse
+        if grads is not None:
+            mean = tl.sum(tl.where(inside, exponentials * grads, -0.0), 2, keep_dims=True) * inverse
         part = exponentials * (share_of(right, below, corner, ROWS)[:, :, None] * inverse)
         weights = tl.where(inside, weights + part, weights)
-        score_grads = tl.where(inside, score_grads + part * (grads - mean), score_grads)
-        along_x = tl.sum(mean, 2)
-        if ROWS > 1:
-            along_y = along_x * (right if corner % 2 == 1 else 1.0 - right)
-            along_x = along_x * (below if corner // 2 == 1 else 1.0 - below)
-            grad_below += along_y if corner // 2 == 1 else -along_y
-        grad_right += along_x if corner % 2 == 1 else -along_x
+        if grads is not None:
+            score_grads = tl.where(inside, score_grads + part * (grads - mean), score_grads)
+            along_x = tl.sum(mean, 2)
+            if ROWS > 1:
+                along_y = along_x * (right if corner % 2 == 1 else 1.0 - right)
+                along_x = along_x * (below if corner // 2 == 1 else 1.0 - below)
+                grad_below += along_y if corner // 2 == 1 else -along_y
+            grad_right += along_x if corner % 2 == 1 else -along_x
     return weights, score_grads, grad_right, grad_below
 
 
@@ -368,27 +325,14 @@ def match_attention_wide_forward_kernel(
     group, image, y, x, valid = tile_of_lanes(height, width, band, bands, HEADS // IN_TURN, TILE_Y, TILE_X, L)
     token = (image * height + y) * width + x
     r_at = image * R_BATCH + y.to(tl.int64) * R_ROW + x * R_COLUMN
+    limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
     if not PER_HEAD:
-        row, column, right, below, _, _ = place_lanes(
-            r_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, R_AXIS, ROWS, COLUMNS
-        )
+        row, column, right, below, _, _ = place_window(r_pointer, r_at, y, x, limits, R_AXIS, ROWS, COLUMNS)
     for turn in tl.range(0, IN_TURN):
         head = group * IN_TURN + turn
         if PER_HEAD:
-            row, column, right, below, _, _ = place_lanes(
-                r_pointer,
-                r_at + head * R_HEAD,
-                y,
-                x,
-                lowest_x,
-                highest_x,
-                last_x,
-                lowest_y,
-                highest_y,
-                last_y,
-                R_AXIS,
-                ROWS,
-                COLUMNS,
+            row, column, right, below, _, _ = place_window(
+                r_pointer, r_at + head * R_HEAD, y, x, limits, R_AXIS, ROWS, COLUMNS
             )
         exist = existing_keys(row, column, height, width, ROWS, COLUMNS, OVERHANGS, N)
         q_at = image * (Q_BATCH * Q_UNIT) + y.to(tl.int64) * (Q_ROW * Q_UNIT) + x * Q_COLUMN + head * Q_HEAD
@@ -415,7 +359,7 @@ def match_attention_wide_forward_kernel(
         scores = distances * (gamma * LOG2E if DOT else -gamma * LOG2E)
         if MASKED_KEYS:
             scores = tl.where(exist, scores, MASKED)
-        weights = sampling_weights(scores, right, below, ROWS, COLUMNS, L, T, N)
+        weights, _, _, _ = sample(scores, None, right, below, ROWS, COLUMNS, L, T, N)
 
         v_from = v_pointer + image * (V_BATCH * V_UNIT) + head * V_HEAD
         v_from = first_keys(v_from, row, column, V_ROW * V_UNIT, V_COLUMN, LARGE)
@@ -507,9 +451,8 @@ def match_attention_coefficients_kernel(
     r_at = image * R_BATCH + y.to(tl.int64) * R_ROW + x * R_COLUMN
     if PER_HEAD:
         r_at = r_at + head * R_HEAD
-    row, column, right, below, centre_x, centre_y = place_lanes(
-        r_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, R_AXIS, ROWS, COLUMNS
-    )
+    limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
+    row, column, right, below, centre_x, centre_y = place_window(r_pointer, r_at, y, x, limits, R_AXIS, ROWS, COLUMNS)
     exist = existing_keys(row, column, height, width, ROWS, COLUMNS, OVERHANGS, N)
     q_at = image * (Q_BATCH * Q_UNIT) + y.to(tl.int64) * (Q_ROW * Q_UNIT) + x * Q_COLUMN + head * Q_HEAD
     q_from = q_pointer + q_at[:, :, None, None]
@@ -568,9 +511,7 @@ def match_attention_coefficients_kernel(
         N,
         V,
     )
-    weights, score_grads, grad_right, grad_below = sampling_gradients(
-        scores, grads, right, below, ROWS, COLUMNS, L, T, N
-    )
+    weights, score_grads, grad_right, grad_below = sample(scores, grads, right, below, ROWS, COLUMNS, L, T, N)
     pull = score_grads * gamma
 
     pairs = tl.join(deal(pull, L, T, N), deal(weights, L, T, N))

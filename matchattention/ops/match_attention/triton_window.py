@@ -205,20 +205,47 @@ def softmax_of(scores, CORNER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.con
 
 
 @triton.jit
-def sampling_weights(scores, right, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """CAS: tuple of (T, G) weights over the expanded window; they sum to one."""
+def sample(scores, grads, right, below, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """CAS and its gradient.
+
+    Args:
+        scores: tuple over the window of (T, G), in powers of two.
+        grads: gradient of each weight, a tuple like `scores`; None in a forward pass.
+        right, below: the fractions, (T, G or 1).
+
+    Returns:
+        Tuple of (T, G) weights over the expanded window, which sum to one; the scores' gradients, and those of the two
+        fractions (zeros without `grads`). Within a sub-window a = softmax(s) has d s_j = a_j (g_j - G), G = sum a g,
+        and G is also the gradient of the sub-window's share.
+    """
     weights = scores
+    score_grads = scores
+    grad_right = tl.zeros(scores[0].shape, tl.float32)
+    grad_below = tl.zeros(scores[0].shape, tl.float32)
     for corner in tl.static_range(2 if ROWS == 1 else 4):
         exponentials, inverse = softmax_of(scores, corner, ROWS, COLUMNS)
+        mean = tl.zeros(scores[0].shape, tl.float32)
+        if grads is not None:
+            for j in tl.static_range(ROWS * COLUMNS):
+                mean += exponentials[j] * grads[j]
+            mean = mean * inverse
         scale = share_of(right, below, corner, ROWS) * inverse
         updated = ()
+        updated_grads = ()
         for j in tl.static_range(ROWS * COLUMNS):
             part = exponentials[j] * scale
-            if corner > 0:
-                part = part + weights[j]
-            updated = updated + (part,)
+            part_grad = part * ((grads[j] if grads is not None else 0.0) - mean)
+            updated = updated + (part if corner == 0 else part + weights[j],)
+            updated_grads = updated_grads + (part_grad if corner == 0 else part_grad + score_grads[j],)
         weights = updated
-    return weights
+        score_grads = updated_grads
+        along_x = mean
+        if ROWS > 1:
+            along_x = mean * (below if corner // 2 == 1 else 1.0 - below)
+            along_y = mean * (right if corner % 2 == 1 else 1.0 - right)
+            grad_below += along_y if corner // 2 == 1 else -along_y
+        grad_right += along_x if corner % 2 == 1 else -along_x
+    return weights, score_grads, grad_right, grad_below
 
 
 @triton.jit
@@ -235,34 +262,21 @@ def stack(values, COUNT: tl.constexpr, T: tl.constexpr, G: tl.constexpr):
 
 
 @triton.jit
-def place_window(
-    r_pointer,
-    r_at,
-    y,
-    x,
-    lowest_x,
-    highest_x,
-    last_x,
-    lowest_y,
-    highest_y,
-    last_y,
-    R_AXIS,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """Where the tile's windows lie: first row and column, and the fractions below and right; all (T, G or 1).
+def place_window(r_pointer, r_at, y, x, limits, R_AXIS, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Where windows lie: first row and column, the fractions right and below, and the centres x and y they come from.
 
-    `r_at` (T, G or 1) is the offset of each relative position's x component; y follows R_AXIS later.
+    `r_at` is the offset of each relative position's x component, y follows R_AXIS later; queries `y` and `x` broadcast
+    to its shape. `limits` are the six of `triton_tiles.window_limits`.
     """
-    centre = x[:, None].to(tl.float32) + tl.load(r_pointer + r_at)
-    column, right = place_axis(centre, lowest_x, highest_x, last_x, COLUMNS)
+    lowest_x, highest_x, last_x, lowest_y, highest_y, last_y = limits
+    centre_x = x.to(tl.float32) + tl.load(r_pointer + r_at)
+    column, right = place_axis(centre_x, lowest_x, highest_x, last_x, COLUMNS)
     if ROWS == 1:
-        row = tl.broadcast_to(y[:, None], column.shape)
-        below = right
+        row, below, centre_y = tl.broadcast_to(y, column.shape), right, centre_x
     else:
-        centre = y[:, None].to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS)
-        row, below = place_axis(centre, lowest_y, highest_y, last_y, ROWS)
-    return row, column, right, below
+        centre_y = y.to(tl.float32) + tl.load(r_pointer + r_at + R_AXIS)
+        row, below = place_axis(centre_y, lowest_y, highest_y, last_y, ROWS)
+    return row, column, right, below, centre_x, centre_y
 
 
 @triton.jit
@@ -310,7 +324,7 @@ def attend(
         )
         s = score(q, key, gamma, DOT, T, G, C)
         scores = scores + (mask_overhang(s, row, column, height, width, j, COLUMNS, OVERHANGS),)
-    weights = sampling_weights(scores, right, below, ROWS, COLUMNS)
+    weights, _, _, _ = sample(scores, None, right, below, ROWS, COLUMNS)
     exists = flat_exists(group, HEADS, G, VALUE_CHANNELS, CV)
     v_channels = flat_channels(group, V_HEAD, G, VALUE_CHANNELS, CV)
     total = tl.zeros((T, G * CV), tl.float32)

@@ -104,8 +104,9 @@ def block_attention_kernel(
     else:
         source = image
         r_at = r_at + 2 + 2 * tl.minimum(tl.arange(0, G)[None, :], HEADS - 1)
-    row, column, right, below = place_window(
-        position_pointer, r_at, y, x, lowest_x, highest_x, last_x, lowest_y, highest_y, last_y, 1, ROWS, COLUMNS
+    limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
+    row, column, right, below, _, _ = place_window(
+        position_pointer, r_at, y[:, None], x[:, None], limits, 1, ROWS, COLUMNS
     )
     exists = flat_exists(0, HEADS, G, CHANNELS, C)
     channels = flat_channels(0, CHANNELS, G, CHANNELS, C)
