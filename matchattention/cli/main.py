@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "train or fine-tune a network",
     "train-confidence": "train the small head that tells how far off each match may be",
     "bench": "time the operator, a network or a training step",
+    "ablate": "the paper's ablation tables, every row under the same budget",
     "export": "write a network as ONNX, OpenVINO or torch.export, checked against PyTorch",
     "convert": "turn a released .pth file into a .safetensors checkpoint",
     "models": "list the registered networks",
