@@ -1,0 +1,1 @@
+"""Times, memory and FLOPs of operator, network and training step."""

@@ -1,0 +1,1 @@
+"""Files in, files out: images, fields, datasets, and the batch that trainings see."""

@@ -1,0 +1,1 @@
+"""Metrics, matchers and reports: a model measured on a dataset."""

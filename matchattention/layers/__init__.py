@@ -1,0 +1,1 @@
+"""The parts of the network, each a module of its own."""

@@ -1,0 +1,1 @@
+"""Losses, optimizer, schedule and the training loop."""

@@ -1,0 +1,1 @@
+"""Photographs as textures, and pairs made from single photographs."""

@@ -1,0 +1,1 @@
+"""Rays against primitives, and what they see: casting, shading, labels."""

@@ -1,0 +1,1 @@
+"""From linear light to an image: lens, exposure, noise, compression."""

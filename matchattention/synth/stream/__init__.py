@@ -1,0 +1,1 @@
+"""Seeds to batches: drawing ahead, rendering, exporting, statistics."""

@@ -1,0 +1,1 @@
+"""What a scene holds: layouts, furniture, plants, road users, cameras, motion."""
