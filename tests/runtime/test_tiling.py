@@ -1,0 +1,33 @@
+"""A field to start from keeps its meaning in smaller pieces."""
+
+import torch
+
+from matchattention.runtime.memory import Plan
+from matchattention.runtime.tiling import match_by_plan
+
+
+def starts_of(plan: Plan) -> list[torch.Tensor]:
+    """The starts that the network is given for a pair of 24x32 px and a start of (-8, 2) px everywhere."""
+    seen = []
+
+    def match(image0, image1, initial):
+        assert initial.shape[1:3] == image0.shape[-2:]
+        seen.append(initial)
+        return initial
+
+    image = torch.zeros(1, 3, 24, 32)
+    start = torch.tensor([-8.0, 2.0]).expand(2, 24, 32, 2)
+    field = match_by_plan(match, plan, image, image, start)
+    assert torch.equal(field, start)
+    return seen
+
+
+def test_the_start_of_a_halved_pair_is_halved():
+    (seen,) = starts_of(Plan(halvings=2))
+    assert torch.equal(seen, torch.tensor([-2.0, 0.5]).expand(2, 6, 8, 2))
+
+
+def test_a_strip_starts_from_its_own_rows():
+    seen = starts_of(Plan(strip_rows=8))
+    assert len(seen) == 3
+    assert all(torch.equal(start[0, 0, 0], torch.tensor([-8.0, 2.0])) for start in seen)
