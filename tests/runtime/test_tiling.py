@@ -2,11 +2,11 @@
 
 import torch
 
-from matchattention.runtime.memory import Plan
+from matchattention.runtime.memory import MemoryPlan
 from matchattention.runtime.tiling import match_by_plan
 
 
-def starts_of(plan: Plan) -> list[torch.Tensor]:
+def starts_of(plan: MemoryPlan) -> list[torch.Tensor]:
     """The starts that the network is given for a pair of 24x32 px and a start of (-8, 2) px everywhere."""
     seen = []
 
@@ -23,11 +23,11 @@ def starts_of(plan: Plan) -> list[torch.Tensor]:
 
 
 def test_the_start_of_a_halved_pair_is_halved():
-    (seen,) = starts_of(Plan(halvings=2))
+    (seen,) = starts_of(MemoryPlan(halvings=2))
     assert torch.equal(seen, torch.tensor([-2.0, 0.5]).expand(2, 6, 8, 2))
 
 
 def test_a_strip_starts_from_its_own_rows():
-    seen = starts_of(Plan(strip_rows=8))
+    seen = starts_of(MemoryPlan(strip_rows=8))
     assert len(seen) == 3
     assert all(torch.equal(start[0, 0, 0], torch.tensor([-8.0, 2.0])) for start in seen)
