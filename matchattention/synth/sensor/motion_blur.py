@@ -3,7 +3,8 @@
 A pixel collects light from its neighbours on a line along the fastest motion around it (McGuire et al., *A
 Reconstruction Filter for Plausible Motion Blur*, I3D 2012): from those in front whose own motion sweeps over it, and,
 where it moves itself, from what it uncovers behind. Fast things smear over a still background and still things stay
-sharp before a moving one. The shutter is open symmetrically around the frame's moment, so labels need no change.
+sharp before a moving one. Long exposures are rendered at several moments, and each is blurred over its part of the
+time only (`stream.exposure`). The shutter is open symmetrically around the frame's moment, so labels need no change.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SAMPLES = 9
 SAME_DEPTH = 1.02  # depths within 2 % count as one surface
 
 
-def motion_blur(image: Tensor, field: Tensor, depth: Tensor, shutter: Tensor) -> Tensor:
+def motion_blur(image: Tensor, field: Tensor, depth: Tensor, shutter: Tensor, samples: int = SAMPLES) -> Tensor:
     """Blur both frames of flow pairs.
 
     Args:
@@ -26,6 +27,7 @@ def motion_blur(image: Tensor, field: Tensor, depth: Tensor, shutter: Tensor) ->
         field: (B, 2, H, W, 2) px, from each frame to the other one.
         depth: (B, 2, H, W), smaller is nearer.
         shutter: (B,) share of the time between the frames for which the shutter is open; zero leaves a pair as it is.
+        samples: taken along the motion.
     """
     batch, _, _, height, width = image.shape
     forward = torch.tensor([1.0, -1.0], device=field.device)[None, :, None, None, None]
@@ -41,7 +43,7 @@ def motion_blur(image: Tensor, field: Tensor, depth: Tensor, shutter: Tensor) ->
     y = torch.arange(height, device=field.device, dtype=torch.float32)[:, None]
     total = torch.zeros_like(planes[:, :3])
     weights = torch.zeros_like(length)
-    for step in torch.linspace(-1.0, 1.0, SAMPLES).tolist():
+    for step in torch.linspace(-1.0, 1.0, samples).tolist():
         column = (x + step * line[..., 0]) * 2 / max(width - 1, 1) - 1
         row = (y + step * line[..., 1]) * 2 / max(height - 1, 1) - 1
         grid = torch.stack((column, row), -1)

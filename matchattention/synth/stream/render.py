@@ -15,13 +15,16 @@ from matchattention.synth.rays.labels import rigid_match, stereo_match
 from matchattention.synth.rays.shading import AMBIENCE
 from matchattention.synth.rays.tables import MISS, Photos, RayTables, ShadeTables, photo_pyramid, ray_tables, slot_kinds
 from matchattention.synth.sensor.motion_blur import motion_blur
+from matchattention.synth.sensor.rolling_shutter import rolling_shutter
 from matchattention.synth.world.config import SceneConfig
-from matchattention.synth.world.scene import Light, Scene
+from matchattention.synth.world.scene import Light, Scene, convert
+from matchattention.synth.world.trajectory import camera_at, solids_at
 
 if HAS_TRITON:
     from matchattention.synth.rays import cast_triton, shade_triton
 
 LARGEST_OFFSET = 0.5  # of the width; matches farther away are drawn but not labelled
+BLUR_SAMPLES = 5  # along the motion of each moment of an exposure
 PROBE_ROWS = 48  # the small cast that finds how near the scene is
 
 
@@ -62,12 +65,14 @@ class Views(NamedTuple):
         centre: (B, 2, N, 3) m.
         rotation: (B, 2, 3, 3) world to camera.
         position: (B, 2, 3) m.
+        lenses: (B, 2, 3) px: focal length and principal point.
     """
 
     axes: Tensor
     centre: Tensor
     rotation: Tensor
     position: Tensor
+    lenses: Tensor
 
 
 class Prepared(NamedTuple):
@@ -150,24 +155,29 @@ def two_views(scene: Scene, baseline: Tensor) -> Views:
             p.centre[:, None].expand(-1, 2, -1, -1),
             scene.rotation[:, None].expand(-1, 2, -1, -1),
             torch.stack((scene.position, right), 1),
+            _lenses_with_row_error(scene),
         )
-    second = scene.second
-    return Views(
-        torch.stack((p.axes, second.axes), 1),
-        torch.stack((p.centre, second.centre), 1),
-        torch.stack((scene.rotation, second.rotation), 1),
-        torch.stack((scene.position, second.position), 1),
-    )
+    moments = torch.tensor([0.0, 1.0], device=scene.position.device).expand(len(scene.position), 2)
+    return views_at(scene, moments)
+
+
+def _lenses_with_row_error(scene: Scene) -> Tensor:
+    lenses = scene.lens[:, None].repeat(1, 2, 1)
+    lenses[:, 1, 2] += scene.vertical
+    return lenses
+
+
+def views_at(scene: Scene, moments: Tensor) -> Views:
+    """A flow pair's world at (B, 2) moments; 0 is the first frame and 1 the second."""
+    assert scene.second is not None
+    solids = solids_at(scene.primitives, scene.second, moments)
+    rotation, position, lenses = camera_at(scene.rotation, scene.position, scene.lens, scene.second, moments)
+    return Views(*solids, rotation, position, lenses)
 
 
 def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> Prepared:
     """Build the tables of both views."""
-    tables = look(scene, *views)
-    cameras = scene.lens[:, None].repeat(1, 2, 1)
-    if scene.second is None:
-        cameras[:, 1, 2] += scene.vertical
-    else:
-        cameras[:, 1, 0] *= scene.second.zoom
+    tables = look(scene, *views[:4])
     shadow, shadow_focal = _shadow_maps(scene, views, config)
     surface = torch.cat((scene.primitives.half, scene.primitives.number[..., None]), -1)
     ambience = _ambience(scene.light, views.rotation, views.position, shadow_focal)
@@ -179,7 +189,7 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
         shadow,
         photos,
     )
-    return Prepared(tables, cameras, shading)
+    return Prepared(tables, views.lenses, shading)
 
 
 def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos | None = None) -> Rendered:
@@ -190,21 +200,52 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Pho
     views = two_views(scene, baseline)
     tables, cameras, shading = prepare(scene, views, config, photos)
     offsets = sample_offsets(config.samples, scene.lens.device)
-    depth, hit = cast(tables, cameras, size, offsets)
-    image = shade(shading, tables, cameras, offsets, depth, hit)
+    open_shutter = not stereo and config.blur[0] > 0
+    depth, hit = cast(tables, cameras, size, offsets[:1] if open_shutter else offsets)
+    if open_shutter:
+        image = _through_open_shutter(scene, config, size, photos, offsets)
+    else:
+        image = shade(shading, tables, cameras, offsets, depth, hit)
     depth, hit = depth[:, :, 0], hit[:, :, 0]
     if stereo:
         match = stereo_match(depth, scene.lens[:, 0], baseline)
     else:
-        match = rigid_match(depth, hit, cameras, *views)
+        match = rigid_match(depth, hit, cameras, *views[:4])
     valid = (match.field.square().sum(-1) <= (LARGEST_OFFSET * size[1]) ** 2) & torch.isfinite(image).all(2)
     field = torch.where(valid[..., None], match.field, 0.0)
     # Stereo: the pixel's own lens, not the other one's: a row error between the views must not tilt the ray.
     occluded = _occluded(tables, cameras if stereo else cameras.flip(1).contiguous(), size, field, match.depth)
     image = _expose(torch.nan_to_num(image, nan=0.0, posinf=0.0), scene.exposure, hit < 0).clamp(0.0, 8.0)
-    if scene.second is not None and config.blur[0] > 0:
-        image = motion_blur(image, field, depth, scene.second.shutter)
+    if scene.second is not None and config.rolling[0] > 0:
+        image, field, valid, occluded = rolling_shutter(image, field, valid, occluded, scene.second.readout)
     return Rendered(image, field, valid, occluded, depth, hit, scene.lens, baseline)
+
+
+def _through_open_shutter(
+    scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos, offsets: Tensor
+) -> Tensor:
+    """(B, 2, 3, H, W) linear light collected while the shutter is open, symmetrically around each frame's moment.
+
+    Each of a pixel's samples sees the world at a moment of its own, everything on its true trajectory, and is blurred
+    over its part of the exposure: a few sharp copies would be seen as such.
+    """
+    samples = len(offsets)
+    copies: Scene = convert(scene, lambda tensor: tensor.repeat_interleave(samples, 0))  # (B * S, ...)
+    assert copies.second is not None
+    share = (torch.arange(samples, device=offsets.device) + 0.5) / samples - 0.5
+    late = (share.repeat(len(scene.lens)) * copies.second.shutter)[:, None]
+    views = views_at(copies, torch.cat((late, 1.0 + late), 1))
+    # A sample beside the pixel's centre is one at the centre of a lens that is shifted the other way.
+    lenses = torch.cat((views.lenses[..., :1], views.lenses[..., 1:] - offsets.repeat(len(scene.lens), 1)[:, None]), -1)
+    views = views._replace(lenses=lenses.contiguous())
+    tables, cameras, shading = prepare(copies, views, config, photos)
+    centre = sample_offsets(1, offsets.device)
+    depth, hit = cast(tables, cameras, size, centre)
+    image = shade(shading, tables, cameras, centre, depth, hit).nan_to_num(0.0, 0.0, 0.0)
+    depth, hit = depth[:, :, 0], hit[:, :, 0]
+    motion = rigid_match(depth, hit, cameras, *views[:4]).field.nan_to_num(0.0)
+    blurred = motion_blur(image, motion, depth, copies.second.shutter / samples, BLUR_SAMPLES)
+    return blurred.unflatten(0, (-1, samples)).mean(1)
 
 
 def _expose(image: Tensor, target: Tensor, sky: Tensor) -> Tensor:

@@ -70,6 +70,34 @@ def floating(
         )
 
 
+def beside(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float) -> None:
+    """A large near box that the left margin of the image cuts (the right one in a quarter of the cases).
+
+    The other camera sees more of it or less: what the left view shows at its very margin lies outside of the right one.
+    """
+    height, width = camera.size
+    depth = dice.log_uniform(near, far, 1)
+    side = torch.where(dice.chance(0.75, 1), -1.0, 1.0)
+    reach = width * depth / camera.focal[:, None]  # m that the image spans there
+    x = side * reach * dice.uniform(0.42, 0.6, 1)
+    y = reach * (height / width) * dice.uniform(-0.3, 0.4, 1)
+    half = vector(
+        reach * dice.uniform(0.08, 0.25, 1), reach * dice.uniform(0.1, 0.5, 1), reach * dice.uniform(0.01, 0.3, 1)
+    )
+    local = vector(x, y, depth + half[..., 2])
+    painted = torch.where(dice.chance(0.4, 1), palette.any_paint(dice, 1), palette.any_material(dice, 1))
+    turn = yaw_rotation(dice.normal(0.0, 0.3, 1))
+    builder.add(
+        "box",
+        builder.frame(camera.position[:, None] + local @ camera.rotation, moves=True),
+        torch.zeros(3, device=builder.device),
+        half,
+        turn @ camera.rotation[:, None],
+        material=painted,
+        active=dice.chance(probability, 1),
+    )
+
+
 def cards(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, probability: float, most: int) -> None:
     """Cut-outs of all patterns, roughly facing the camera; cells of the pattern are some pixels wide."""
     origin, depth = camera.scatter(dice, near, far, most)

@@ -16,12 +16,13 @@ class SceneConfig:
 
     layouts: dict[str, float] = field(
         default_factory=lambda: {
-            "room": 0.24,
-            "tabletop": 0.26,
+            "room": 0.23,
+            "tabletop": 0.25,
             "street": 0.22,
             "forest": 0.12,
-            "corridor": 0.06,
-            "flying": 0.10,
+            "corridor": 0.05,
+            "tunnel": 0.04,
+            "flying": 0.09,
         }
     )
     """Shares of the layouts."""
@@ -37,12 +38,19 @@ class SceneConfig:
     """Flow: share of groups that stand still."""
     camera_still: float = 0.12
     """Flow: share of pairs whose camera stands on a tripod."""
-    turn: float = 0.5
-    """Flow: largest turn of a group and largest roll of the camera, rad, log-uniform."""
+    turn: float = 1.2
+    """Flow: largest turn of a group, rad, log-uniform."""
+    camera_roll: float = 0.5
+    """Flow: largest roll of the camera, rad, log-uniform."""
+    limbs: tuple[float, float] = (0.5, 0.7)
+    """Flow: share of moving groups whose slender parts swing about their joints, and the largest swing, rad."""
     zoom: float = 0.12
     """Flow: share of pairs whose focal length changes, by up to 15 %."""
     blur: tuple[float, float, float] = (0.4, 0.1, 0.7)
     """Flow: share of pairs with motion blur; shortest and longest exposure as shares of the time between frames."""
+    rolling: tuple[float, float] = (0.0, 0.7)
+    """Flow: share of pairs from a rolling shutter, and the longest time from its first to its last row as a share of
+    the time between frames."""
     near_quantile: float = 0.01
     """The nearest share of pixels that may exceed the drawn largest disparity."""
     vertical_error: tuple[float, float] = (0.4, 0.3)
@@ -84,6 +92,14 @@ class SceneConfig:
     """Depth-dependent haze outdoors."""
     emission: bool = True
     """Glowing surfaces."""
+    black_paint: float = 0.3
+    """Share of the coats of paint that are black and glossy: cars of which one sees little but reflections."""
+    white_facades: float = 0.2
+    """Share of streets with white, nearly bare houses under a white sky: a wall is not infinitely far."""
+    fine_patterns: float = 0.12
+    """Share of regular patterns with a period of 4 to 9 px, where a match is easily one period off."""
+    beside: float = 0.2
+    """Probability of a large near surface that the margin of the image cuts, mostly the left one."""
     plain: float = 0.2
     """Share of materials that are almost uniform."""
     samples: int = 4
@@ -104,6 +120,7 @@ PRESETS: dict[str, SceneConfig] = {
     "tabletop": SceneConfig(layouts={"tabletop": 1.0}),
     "street": SceneConfig(layouts={"street": 1.0}),
     "forest": SceneConfig(layouts={"forest": 1.0}),
+    "tunnel": SceneConfig(layouts={"tunnel": 1.0}),
     "flying": SceneConfig(layouts={"flying": 1.0}),
 }
 # Less of what is hard, for the first steps of a training.
@@ -118,4 +135,5 @@ PRESETS["gentle"] = replace(
     plain=0.15,
 )
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow", relit=0.03)
+PRESETS["flow-rolling"] = replace(PRESETS["flow"], rolling=(0.7, 0.7))
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)

@@ -14,6 +14,7 @@ from matchattention.synth.world.forest import forest
 from matchattention.synth.world.indoor import corridor, room, tabletop
 from matchattention.synth.world.places import Setting, thin_things
 from matchattention.synth.world.street import street
+from matchattention.synth.world.tunnel import tunnel
 
 
 def flying(builder: Builder, dice: Dice, config: SceneConfig, size: tuple[int, int]) -> Setting:
@@ -48,5 +49,6 @@ LAYOUTS = {
     "tabletop": tabletop,
     "street": street,
     "forest": forest,
+    "tunnel": tunnel,
     "flying": flying,
 }

@@ -1,4 +1,4 @@
-"""The second frame of a flow pair: the camera steps, turns and zooms, and rigid groups go their own ways.
+"""The second frame of a flow pair: the camera steps, turns and zooms, and groups go their own ways, limbs swinging.
 
 Sizes of motions are log-uniform in the image, from nearly none to a fifth of the width, because real pairs hold both
 (docs/scenes.md). On streets the camera drives and traffic keeps to its lanes; elsewhere a step is often compensated
@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from matchattention.synth.dice import Dice
+from matchattention.synth.world.articulation import swung
 from matchattention.synth.world.builder import Primitives, pitch_rotation, roll_rotation, yaw_rotation
 from matchattention.synth.world.camera import Camera
 from matchattention.synth.world.config import SceneConfig
+from matchattention.synth.world.rotations import axis_rotation
 
 DRIVEN = 0.75  # share of street pairs taken from a moving car
 STRIDE = (0.02, 2.2)  # m between two frames of a car or its camera
@@ -34,6 +36,8 @@ class SecondFrame(NamedTuple):
         position: (B, 3) m, camera.
         zoom: (B,) focal length over the first frame's.
         shutter: (B,) share of the time between the frames that the shutter is open.
+        readout: (B,) share of the time between the frames from the first row's exposure to the last's; zero for a
+            global shutter.
     """
 
     axes: Tensor
@@ -42,15 +46,7 @@ class SecondFrame(NamedTuple):
     position: Tensor
     zoom: Tensor
     shutter: Tensor
-
-
-def axis_rotation(axis: Tensor, angle: Tensor) -> Tensor:
-    """(..., 3, 3) rotation by (...) rad about (..., 3) unit axes, by Rodrigues' formula."""
-    x, y, z = axis.unbind(-1)
-    zero = torch.zeros_like(x)
-    cross = torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
-    sine, versine = torch.sin(angle)[..., None, None], (1.0 - torch.cos(angle))[..., None, None]
-    return torch.eye(3, device=axis.device) + sine * cross + versine * (cross @ cross)
+    readout: Tensor
 
 
 def second_frame(
@@ -66,7 +62,8 @@ def second_frame(
 
     Args:
         dice: of the scenes.
-        config: `motion` in shares of the width, `still`, `turn`, `camera_still`, `zoom`, `blur`.
+        config: `motion` in shares of the width, `still`, `turn`, `camera_roll`, `limbs`,
+            `camera_still`, `zoom`, `blur`, `rolling`.
         primitives: the first frame.
         camera: the first frame's.
         typical_depth: (B,) m, turns the camera's step into pixels.
@@ -85,6 +82,7 @@ def second_frame(
         torch.where(quiet[:, None], camera.position, position),
         torch.where(quiet, 1.0, torch.exp(zoomed)),
         dice.chance(share) * dice.uniform(low, high),
+        dice.chance(config.rolling[0]) * _signed(dice, dice.uniform(0.1, config.rolling[1])),
     )
 
 
@@ -134,8 +132,9 @@ def _move_groups(
     own = of_parts(way * (step * moving)[..., None]) * depth
     shift = torch.where(of_parts(lane) > 0, of_parts(driven * (metres * moving)[..., None]), own)
     rotation = of_parts(axis_rotation(axis, turn)).unflatten(-1, (3, 3))
-    arm = (primitives.centre - primitives.pivot)[..., None, :] @ rotation.transpose(-1, -2)
-    return primitives.axes @ rotation.transpose(-1, -2), primitives.pivot + arm[..., 0, :] + shift
+    axes, centre = swung(dice, primitives, moving & dice.chance(config.limbs[0], groups), config.limbs[1])
+    arm = (centre - primitives.pivot)[..., None, :] @ rotation.transpose(-1, -2)
+    return axes @ rotation.transpose(-1, -2), primitives.pivot + arm[..., 0, :] + shift
 
 
 def _move_camera(
@@ -151,7 +150,7 @@ def _move_camera(
     way = torch.where(ahead[:, None], _unit(way * 0.25 + _signed(dice, torch.ones_like(share))[:, None] * _AHEAD), way)
     step = way * (share * torch.where(ahead, 2.0, tangent) * typical_depth)[:, None]  # camera axes, m
     turns = _signed(dice, dice.log_uniform(low, high, 2)) * dice.chance(0.6, 2) * tangent[:, None]
-    roll = _signed(dice, dice.log_uniform(0.001, config.turn)) * dice.chance(0.35)
+    roll = _signed(dice, dice.log_uniform(0.001, config.camera_roll)) * dice.chance(0.35)
     # Where one filmed something on the way, the camera follows it.
     target = torch.stack((-step[:, 0], -step[:, 1], typical_depth - step[:, 2]), -1)
     follow = dice.chance(0.4) * dice.uniform(0.5, 1.1)

@@ -9,7 +9,7 @@ from matchattention.synth.dice import Dice
 from matchattention.synth.rays.materials import COLUMNS, PATTERNS
 from matchattention.synth.world.config import SceneConfig
 
-FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, RUBBER, BACKDROP, FACADE, PANE, PAINT = range(12)
+FLOOR, WALL, CEILING, FOLIAGE, BARK, METAL, GLASS, RUBBER, BACKDROP, FACADE, PANE, LAMP, PAINT = range(13)
 MOTTLED = float(PATTERNS.index("mottled"))  # with little detail: a plain colour
 NOISE_LIKE = [PATTERNS.index(name) for name in ("mottled", "marble", "camouflage", "wood")]  # without sharp edges
 PAINTS = 3  # coats of paint, from PAINT on
@@ -84,6 +84,7 @@ def palette(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, outdoor: 
     if outdoor:
         _ground(table, dice, leaf, photos)
     _facade(table, dice, config)
+    _lamp(table, dice, config)
     return table
 
 
@@ -96,7 +97,9 @@ def _free(dice: Dice, config: SceneConfig, pixels_per_metre: Tensor, photos: int
     with_photo = dice.chance(config.photos if photos else 0.0, n) & ~plain
     pattern = torch.where(with_photo, PATTERNS.index("photo"), pattern)
     noise_like = torch.stack([pattern == number for number in NOISE_LIKE]).any(0)
-    period = torch.where(noise_like, dice.log_uniform(16.0, 400.0, n), dice.log_uniform(9.0, 110.0, n))
+    fine = dice.chance(config.fine_patterns, n)
+    regular = torch.where(fine, dice.log_uniform(4.0, 9.0, n), dice.log_uniform(9.0, 110.0, n))
+    period = torch.where(noise_like, dice.log_uniform(16.0, 400.0, n), regular)
     period = torch.where(with_photo, dice.log_uniform(90.0, 900.0, n), period)
     first = colours(dice, n)
     other = colours(dice, n)
@@ -189,6 +192,8 @@ def _coats_of_paint(table: Tensor, dice: Dice, config: SceneConfig) -> None:
     gloss = float(config.specular)  # a factor: switching it off must not shift the draws that follow
     for slot in range(PAINT, PAINT + PAINTS):
         coat = colours(dice, brightness=0.2, spread=1.0, vivid=0.9)
+        black = colours(dice, brightness=0.025, spread=0.4, vivid=0.4)
+        coat = torch.where(dice.chance(config.black_paint)[:, None], black, coat)
         _set(
             table,
             slot,
@@ -249,18 +254,30 @@ def _ground(table: Tensor, dice: Dice, leaf: Tensor, photos: int) -> None:
 
 
 def _facade(table: Tensor, dice: Dice, config: SceneConfig) -> None:
-    """Rows of dark windows in stone or plaster."""
+    """Rows of dark windows in stone or plaster, or walls so white that they hardly stand out from the sky."""
     dark = colours(dice, brightness=0.04, spread=0.4, vivid=0.2)
     stone = colours(dice, brightness=0.3, spread=0.4, vivid=0.4)
+    white = dice.chance(config.white_facades)
+    stone = torch.where(white[:, None], colours(dice, brightness=0.8, spread=0.1, vivid=0.1), stone)
+    bare = white & dice.chance(0.5)
     _set(
         table,
         FACADE,
-        pattern=float(PATTERNS.index("windows")),
+        pattern=torch.where(bare, MOTTLED, float(PATTERNS.index("windows"))),
         frequency=1.0 / dice.uniform(1.2, 3.5),
         aspect=dice.uniform(0.8, 1.8),
-        detail=dice.log_uniform(0.1, 0.8),
+        detail=torch.where(white, 0.1, 1.0) * dice.log_uniform(0.1, 0.8),
         emission=0.0,
         specular=0.0,
         environment=0.5 if config.specular else 0.0,
     )
-    _paint(table, FACADE, stone, stone * dice.log_uniform(0.6, 1.6)[:, None], dark)
+    other = torch.where(white[:, None], 0.97, dice.log_uniform(0.6, 1.6)[:, None])
+    _paint(table, FACADE, stone, stone * other, torch.where(bare[:, None], stone, dark))
+
+
+def _lamp(table: Tensor, dice: Dice, config: SceneConfig) -> None:
+    """Lamps that glow, all alike."""
+    glow = colours(dice, brightness=0.8, spread=0.1, vivid=0.3)
+    _set(table, LAMP, pattern=MOTTLED, mirror=0.0, specular=0.0, detail=0.02, dirt=0.05)
+    _set(table, LAMP, emission=float(config.emission) * dice.uniform(1.0, 6.0))
+    _paint(table, LAMP, glow, glow, glow)

@@ -25,6 +25,7 @@ class Setting(NamedTuple):
         extent: (B,) m, radius of the part of the world that matters.
         outdoor: sun and sky instead of lamps.
         baseline: (B,) m or None: fixed by the rig; otherwise it follows from the drawn disparity.
+        gloom: (B,) or None: factor on exposure where a place is darker than a camera can make up for.
     """
 
     camera: Camera
@@ -33,6 +34,7 @@ class Setting(NamedTuple):
     extent: Tensor
     outdoor: bool
     baseline: Tensor | None = None
+    gloom: Tensor | None = None
 
 
 def standing(builder: Builder, dice: Dice, camera: Camera, near: float, far: float, n: int, spread: float) -> Frame:
@@ -54,7 +56,8 @@ def leaf_size(camera: Camera, frame: Frame, dice: Dice, low: float, high: float)
 
 
 def thin_things(builder: Builder, dice: Dice, camera: Camera, config: SceneConfig, near: float, far: float) -> None:
-    """Cut-outs, foliage, wires and glass in front of the camera."""
+    """Cut-outs, foliage, wires and glass in front of the camera, and what its margin cuts."""
+    clutter.beside(builder, dice, camera, near, 0.3 * far, config.beside)
     if config.panes > 0:
         clutter.panes(builder, dice, camera, near, 0.4 * far, config.panes)
     if config.cards:

@@ -157,6 +157,8 @@ def _draw(config: SceneConfig, seed: int, indices: list[int], size: tuple[int, i
     light = _light(lamps, config, setting)
     light = Light(*(torch.stack(pair, 1) for pair in zip(light, _relit(later, config, setting, light))))
     exposure = rig.log_uniform(0.12, 0.34)
+    if setting.gloom is not None:
+        exposure = exposure * setting.gloom
     share, deviation = config.vertical_error
     vertical = rig.normal(0.0, deviation) * rig.chance(share)
     second = None
@@ -204,6 +206,8 @@ def _light(dice: Dice, config: SceneConfig, setting: Setting) -> Light:
         haze_density = dice.log_uniform(2e-4, 8e-3) * dice.chance(0.6 if config.haze else 0.0)
         sky = torch.tensor([0.45, 0.62, 0.95], device=dice.device) * dice.log_uniform(0.6, 2.5)[:, None]
         clouds = dice.unit()
+        glaring = dice.chance(0.2)[:, None]  # an overcast sky that the camera burns out
+        sky = torch.where(glaring, dice.uniform(2.0, 4.0)[:, None].expand_as(sky), sky)
         horizon = 0.55 * sky + dice.log_uniform(0.4, 2.0)[:, None]
         above = torch.tensor([0.36, 0.44, 0.56], device=dice.device) * dice.log_uniform(0.35, 1.5)[:, None]
         below = above * dice.uniform(0.2, 0.5)[:, None] * torch.tensor([1.1, 1.0, 0.8], device=dice.device)

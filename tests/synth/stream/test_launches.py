@@ -13,7 +13,7 @@ from matchattention.synth.world.config import PRESETS
 
 # These wait for the device because the host needs a value or a shape from it.
 QUESTIONS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique_dim", "_unique2"}
-MOST_LAUNCHES = {"mixed": 420, "flow": 700}  # about 390 and 660: flow blurs both frames along their motion
+MOST_LAUNCHES = {"mixed": 420, "flow": 900}  # flow renders and blurs several moments of an exposure, all at once
 
 
 class Recorder(TorchDispatchMode):
