@@ -32,7 +32,7 @@ def cost_of(
     torch.manual_seed(0)
     model = create_model(config).eval()
     on_gpu = device.type == "cuda"
-    precision, mode = ("fp16", "capture") if on_gpu else ("fp32", "eager")
+    precision, mode = ("fp16", "eager-graph") if on_gpu else ("fp32", "eager")
     say(f"{row.name}:")
     timing = time_mode(model, size, device, precision, mode, seconds, say)  # type: ignore[arg-type]
     return {

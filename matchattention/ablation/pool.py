@@ -23,7 +23,8 @@ from matchattention.training.mirrored import mirrored
 from matchattention.training.sources import concatenate
 from matchattention.training.validity import silence_bad_samples
 
-_FILE_PAIRS = 16 * RENDER_AT_ONCE  # in one file of a pool's folder
+_AT_ONCE = {"cuda": RENDER_AT_ONCE, "cpu": 4}  # pairs; a CPU's memory holds fewer rays
+_FILE_PAIRS = {"cuda": 16 * RENDER_AT_ONCE, "cpu": 4}  # in one file of a pool's folder
 
 
 class PairPool:
@@ -101,11 +102,11 @@ def render_pool(
     if scenes.task != "stereo":
         raise InputError("Ablations train on stereo pairs: choose scenes whose task is stereo.")
     bank = _photos(device) if scenes.photos > 0 else None
-    stream = SceneStream(scenes, size, min(RENDER_AT_ONCE, pairs), seed, device, bank=bank)
+    stream = SceneStream(scenes, size, 1, seed, device, bank=bank)
     place = None if folder is None else folder / _fingerprint(scenes, size, seed, stream.has_photos)
     parts = []
-    for first in range(0, pairs, _FILE_PAIRS):
-        count = min(_FILE_PAIRS, pairs - first)
+    for first in range(0, pairs, _FILE_PAIRS[device.type]):
+        count = min(_FILE_PAIRS[device.type], pairs - first)
         path = None if place is None else place / f"{first:06d}-{count}.safetensors"
         if path is not None and path.is_file():
             parts.append({name: value.to(device) for name, value in load_file(path).items()})
@@ -126,9 +127,10 @@ def _photos(device: torch.device) -> Tensor | None:
 
 def _render(stream: SceneStream, first: int, count: int) -> dict[str, Tensor]:
     rendered = []
-    for start in range(first, first + count, RENDER_AT_ONCE):  # aligned: the sensor's noise comes again, too
+    at_once = _AT_ONCE[stream.device.type]
+    for start in range(first, first + count, at_once):  # aligned: the sensor's noise comes again, too
         stream.state = start
-        stream.batch_size = min(RENDER_AT_ONCE, first + count - start)
+        stream.batch_size = min(at_once, first + count - start)
         rendered.append(_packed(stream.next()))
     return {name: torch.cat([part[name] for part in rendered]) for name in rendered[0]}
 

@@ -21,7 +21,7 @@ from matchattention.bench.report import circumstances
 from matchattention.errors import InputError, first_line
 from matchattention.models.registry import create_model
 from matchattention.training.clock import process_age
-from matchattention.training.eval_pairs import RealPair
+from matchattention.training.real_pairs import RealPair
 from matchattention.training.step import Mode
 from matchattention.training.validation import Validator, untuned_convolutions
 

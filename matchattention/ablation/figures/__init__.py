@@ -1,0 +1,1 @@
+"""The paper's figures as commands: each module measures (JSON) and draws what was measured (a picture)."""
