@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from matchattention.threads import wait_asleep
+
+wait_asleep()
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:

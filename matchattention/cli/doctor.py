@@ -90,10 +90,12 @@ def run(arguments: argparse.Namespace) -> None:
 def _machine() -> Iterator[str]:
     import torch
 
+    from matchattention import threads
     from matchattention.runtime.memory import available_bytes
 
     free = available_bytes(torch.device("cpu")) / 2**30
     yield f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {free:.1f} GiB of memory free"
+    yield f"{torch.get_num_threads()} {threads.in_words()}"
     if not torch.cuda.is_available():
         built = "PyTorch is a CPU build" if torch.version.cuda is None else "no driver or no device"
         yield f"no CUDA GPU ({built}): everything runs on the CPU"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from matchattention.cli.live_view import LiveView, why_no_window
 from matchattention.cli.predict import load_camera, load_predictor, open_rerun, output_options, record_of
 from matchattention.cli.progress import Progress
 from matchattention.data.atomic import replacing
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
+from matchattention.geometry.pair_check import blank_view
 from matchattention.inference.frames import FrameSource, VideoFile
 from matchattention.inference.images import Image
 from matchattention.inference.outputs import is_done, require_writable, write_prediction
@@ -25,7 +27,7 @@ from matchattention.viz.flow import flow_picture
 
 
 def run_video(arguments: argparse.Namespace) -> None:
-    """Frames of one side-by-side or two separate video files; for flow each frame of one video or folder to the next."""
+    """Frames of one side-by-side or two separate videos; for flow each frame of one video or folder to the next."""
     if arguments.task == "flow":
         _run_flow(arguments, arguments.inputs, live=False)
         return
@@ -103,7 +105,11 @@ def _run(
                     progress.step(name, "already there", skipped=True)
                     predict.restart()
                     continue
-                prediction = predict(*images)
+                blank = blank_view(*images)
+                if blank is not None:
+                    words = f"{name}: the {blank} view is one colour; its result means nothing."
+                    warnings.warn(words, InputWarning, stacklevel=2)
+                prediction = predict(*images) if blank is None else predictor.match(*images)
                 image = images[0]
                 scale = colours.update(_shown_values(prediction))
                 camera = camera and camera.fitting(image.shape[1], image.shape[0])

@@ -17,13 +17,19 @@ from matchattention.errors import InputError
 FilePath = str | os.PathLike[str]
 
 
-@reads("an image")
 def read_image(path: FilePath) -> NDArray[np.uint8]:
-    """Read an image as ``(H, W, 3)`` uint8 RGB.
+    """Read an image as ``(H, W, 3)`` uint8 RGB; 16 bits are scaled to 8. Else as `read_deep_image`."""
+    image = read_deep_image(path)
+    return image if image.dtype == np.uint8 else np.rint(image / 257).astype(np.uint8)
 
-    Grey is repeated, palettes are looked up, transparency is dropped, 16 bits are scaled to 8 and a
-    JPEG's rotation tag is left alone (a rotated view of a rectified pair would not be rectified).
-    Linear high-range images (EXR, HDR) are scaled so that their 99th percentile is white, with gamma 2.2.
+
+@reads("an image")
+def read_deep_image(path: FilePath) -> NDArray[Any]:
+    """Read an image as ``(H, W, 3)`` RGB, uint8 or, where the file holds 16 bits, uint16.
+
+    Grey is repeated, palettes are looked up, transparency is dropped and a JPEG's rotation tag is left alone (a
+    rotated view of a rectified pair would not be rectified). Linear high-range images (EXR, HDR) are scaled so that
+    their 99th percentile is white, with gamma 2.2.
 
     Raises:
         InputError: the file is missing, a folder, empty, or not an image that can be decoded.
@@ -38,7 +44,7 @@ def read_image(path: FilePath) -> NDArray[np.uint8]:
 
     try:
         with Image.open(path) as image:
-            return _as_rgb8(image, path)
+            return _as_rgb(image, path)
     except UnidentifiedImageError:
         if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
             check_pixels(path, *_tiff_size(path))
@@ -70,13 +76,12 @@ def _tiff_size(path: Path) -> tuple[int, int]:
         return int(tags[TiffImagePlugin.IMAGELENGTH]), int(tags[TiffImagePlugin.IMAGEWIDTH])
 
 
-def _as_rgb8(image: Any, path: Path) -> NDArray[np.uint8]:
+def _as_rgb(image: Any, path: Path) -> NDArray[Any]:
     if image.mode.startswith("I;16") or image.mode == "I":
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
             raise InputError(f"{path} has values outside 16 bits; save it with 8 or 16 bits a channel")
-        grey = np.rint(values / 257).astype(np.uint8)
-        return np.repeat(grey[..., None], 3, axis=2)
+        return np.repeat(values.astype(np.uint16)[..., None], 3, axis=2)
     if image.mode == "F":
         return _tone_mapped(np.repeat(np.asarray(image, np.float32)[..., None], 3, axis=2), path)
     if image.mode in ("LA", "La"):
@@ -94,19 +99,19 @@ def _read_exr(path: Path) -> NDArray[np.uint8]:
     return _tone_mapped(np.stack([channels[name] for name in names], axis=-1).astype(np.float32), path)
 
 
-def _read_by_opencv(path: Path) -> NDArray[np.uint8]:
+def _read_by_opencv(path: Path) -> NDArray[Any]:
     try:
         import cv2
     except ImportError:
         raise InputError(f"reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
+    if hasattr(cv2, "setLogLevel"):
+        cv2.setLogLevel(0)  # what is wrong with a file is said in one sentence, not in OpenCV's lines too
     values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
     if values is None:
         raise InputError(f"{path} is not an image that OpenCV reads")
     rgb = values[..., ::-1]
-    if rgb.dtype == np.uint8:
+    if rgb.dtype in (np.uint8, np.uint16):
         return np.ascontiguousarray(rgb)
-    if rgb.dtype == np.uint16:
-        return np.rint(rgb / 257).astype(np.uint8)
     return _tone_mapped(np.asarray(rgb, np.float32), path)
 
 

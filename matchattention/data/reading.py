@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -106,7 +107,7 @@ def number(value: Any, name: str) -> float:
 
 def _require_file(path: FilePath, most_bytes: int | None) -> None:
     name = os.fspath(path)
-    if "://" in name:
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/+", name):  # pathlib makes one slash of two
         raise InputError(f"{name} is an address, not a file; download it first")
     path = Path(name)
     try:

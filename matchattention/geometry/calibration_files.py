@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from matchattention.data.reading import MOST_TEXT, number, read_json, read_text, reads
 from matchattention.errors import InputError, InputWarning
-from matchattention.geometry.camera import StereoCamera
+from matchattention.geometry.camera import LARGEST_BASELINE, StereoCamera
 
 Matrix = NDArray[np.float64]
 FilePath = str | os.PathLike[str]
 
-_LARGEST_BASELINE = 10.0  # m: beyond it the number is surely in millimetres
 _FORMATS = (
     "Middlebury calib.txt, KITTI calib_cam_to_cam or calib (P2/P3), K.txt (9 numbers, then the baseline in metres), "
     "OpenCV or ROS YAML, or JSON with fx and baseline"
@@ -106,7 +105,7 @@ def yaml_size(text: str, widths: Sequence[str], heights: Sequence[str]) -> tuple
 
 def in_metres(baseline: float, path: Path) -> float:
     """A baseline as metres: OpenCV keeps the unit of the calibration board, often millimetres."""
-    if abs(baseline) > _LARGEST_BASELINE:
+    if abs(baseline) > LARGEST_BASELINE:
         warnings.warn(
             f"{path}: a baseline of {abs(baseline):g} is taken as millimetres "
             f"({abs(baseline) / 1000:g} m); depth follows it.",

@@ -19,6 +19,7 @@ FloatImage = NDArray[np.floating[Any]]
 # No estimate claims to be better than this: two views that agree can still be wrong together.
 _FINEST_DISPARITY_ERROR = 0.25  # px
 _LARGEST_EXTENT = 10**6  # px
+LARGEST_BASELINE = 10.0  # metres: a longer one is most likely in millimetres
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,13 @@ class StereoCamera:
         if self.baseline <= 0:
             raise InputError(
                 f"The baseline must be positive, not {self.baseline:g} m: it is the distance between the two cameras."
+            )
+        if self.baseline > LARGEST_BASELINE:
+            warnings.warn(
+                f"A baseline of {self.baseline:g} m is longer than any rig's: if the number is in millimetres, give "
+                f"{self.baseline / 1000:g}.",
+                InputWarning,
+                stacklevel=3,
             )
         if any(extent is not None and not 0 < extent < _LARGEST_EXTENT for extent in (self.width, self.height)):
             raise InputError(f"The camera's image size {self.width}x{self.height} is none: check the calibration file.")
@@ -185,14 +193,26 @@ class StereoCamera:
     def fitting(self, width: int, height: int) -> StereoCamera:
         """This camera for images of a size: resized ones are recognised by their shape, and it is said."""
         if self.width is None or (self.width, self.height) == (width, height):
+            self._warn_of_centre(width, height)
             return self
         resized = self.resized(width, height)
+        resized._warn_of_centre(width, height)
         warnings.warn(
             f"The calibration is for {self.width}x{self.height} images, these are {width}x{height}: scaled to fit.",
             InputWarning,
             stacklevel=2,
         )
         return resized
+
+    def _warn_of_centre(self, width: int, height: int) -> None:
+        cx, cy = self.centre(width, height)
+        if not (0 <= cx < width and 0 <= cy < height):
+            warnings.warn(
+                f"The principal point ({cx:g}, {cy:g}) lies outside the image of {width}x{height}: check cx and cy; "
+                "depth does not depend on them, the points' x and y do.",
+                InputWarning,
+                stacklevel=3,
+            )
 
     def resized(self, width: int, height: int) -> StereoCamera:
         """The camera after both images were resized to `width` x `height`.

@@ -19,17 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.errors import InputError, InputWarning
+from matchattention.geometry.patch_matching import PATCH, box_mean, match_patches
 
 _MEASURING_WIDTH = 640  # px: wide enough for 0.1 px at 640 and 1 px at 8K, small enough for a fraction of a second
-_PATCH = 13
 _CELLS = (14, 18)  # at most one patch a cell, so that one textured corner does not speak for the whole image
 _VERTICAL_REACH = 28  # px at the measuring width
 _HORIZONTAL_REACH = 0.3  # of the width
-_GOOD_CORRELATION = 0.8
-_UNIQUE = 0.7  # the best patch differs at most this much as strongly as the runner-up
 _ENOUGH_MATCHES = 12
 _ENOUGH_PATCHES = 60  # with fewer corners in the left image, missing matches prove nothing
 _RELATED_SHARE = 0.08  # real pairs match 17 to 94 % of their patches, two different scenes at most 4 %
+_SAMPLES = 200  # planes tried
 _AGREEMENT = 2.0  # px at the measuring width
 _STEEPEST_PLANE = 0.15  # vertical offset a pixel: a rotation of 9 degrees
 _LEVEL_FLAT = 2.0  # standard deviation in grey levels of 255 under which an image shows nothing
@@ -142,7 +141,9 @@ def check_pair(left: np.ndarray, right: np.ndarray) -> PairReport:
     grey_left, grey_right = _measuring_size(left), _measuring_size(right)
     scale = left.shape[1] / grey_left.shape[1]
     corners = _corners(grey_left)
-    where, offsets, ratio = _patch_matches(grey_left, grey_right, corners)
+    height, width = grey_left.shape
+    reach = min(_VERTICAL_REACH, height // 6), int(width * _HORIZONTAL_REACH)
+    where, offsets, ratio = match_patches(grey_left, grey_right, corners, reach)
     agreeing = _agreement(where, offsets[:, 1])
     offsets, ratio = offsets[agreeing], ratio[agreeing]
     tolerance = 0.75 * scale if scale > 1 else 0.0
@@ -161,23 +162,39 @@ def check_pair(left: np.ndarray, right: np.ndarray) -> PairReport:
     )
 
 
+def blank_view(left: np.ndarray, right: np.ndarray) -> str | None:
+    """ "left" or "right" when that view is of one colour, else None."""
+    views = {"left": left, "right": right}
+    return next((name for name, image in views.items() if _grey_sample(image).std() < _LEVEL_FLAT), None)
+
+
 def require_visible(image: np.ndarray, name: str) -> None:
     """Refuse an image of one colour (a lens cap, a failed decode): nothing can be matched in it."""
-    grey = image if image.ndim == 2 else image.mean(axis=2)
+    grey = _grey_sample(image)
     if float(grey.std()) < _LEVEL_FLAT:
         raise InputError(
             f"The {name} image is one colour (grey level {float(grey.mean()):.0f}): check the camera or the file."
         )
 
 
+def _grey_sample(image: np.ndarray) -> np.ndarray:
+    """Grey levels of some hundred rows and columns."""
+    step = max(1, min(image.shape[:2]) // 128)
+    sample = image[::step, ::step].astype(np.float32)
+    return sample if sample.ndim == 2 else sample.mean(axis=2)
+
+
 def judge_pair(left: np.ndarray, right: np.ndarray) -> PairReport:
     """`check_pair`, then raise on what makes the result useless and warn about what makes it worse.
 
     Raises:
-        InputError: an image of one colour, swapped views, or matches more than `VERTICAL_ERROR` px off their row.
+        InputError: an image of one colour, the same image twice, swapped views, or matches more than `VERTICAL_ERROR`
+            px off their row.
     """
     require_visible(left, "left")
     require_visible(right, "right")
+    if np.array_equal(left, right):
+        raise InputError("Both images are the same: give the left and the right view of one moment.")
     report = check_pair(left, right)
     sentences = report.sentences()
     if report.swapped or report.vertical_problem:
@@ -202,63 +219,22 @@ def _measuring_size(image: np.ndarray) -> Tensor:
 def _corners(grey: Tensor) -> Tensor:
     """(N, 2) integer (x, y): the strongest corner of each grid cell, far enough from the border for a patch."""
     height, width = grey.shape
-    if min(height, width) < 3 * _PATCH:
+    if min(height, width) < 3 * PATCH:
         return torch.zeros(0, 2, dtype=torch.long)
     dx = F.pad(grey[:, 2:] - grey[:, :-2], (1, 1))
     dy = F.pad(grey[2:] - grey[:-2], (0, 0, 1, 1))
-    products = torch.stack([dx * dx, dy * dy, dx * dy])[:, None]
-    xx, yy, xy = F.avg_pool2d(products, 7, stride=1, padding=3)[:, 0]
+    products = torch.stack([dx * dx, dy * dy, dx * dy])
+    xx, yy, xy = box_mean(products, 7)
     strength = (xx + yy) / 2 - (((xx - yy) / 2) ** 2 + xy**2).sqrt()  # smaller eigenvalue of the structure tensor
-    margin = _PATCH // 2 + 1
+    margin = PATCH // 2 + 1
     inside = torch.zeros_like(strength)
     inside[margin : height - margin, margin : width - margin] = 1
     strength = strength * inside
-    cell_height, cell_width = max(_PATCH, height // _CELLS[0]), max(_PATCH, width // _CELLS[1])
+    cell_height, cell_width = max(PATCH, height // _CELLS[0]), max(PATCH, width // _CELLS[1])
     best, where = F.max_pool2d(strength[None, None], (cell_height, cell_width), ceil_mode=True, return_indices=True)
     best, where = best.flatten(), where.flatten()
     where = where[best > 4.0]  # a gradient of one grey level a pixel in the weaker direction
     return torch.stack([where % width, where // width], 1)
-
-
-def _patch_matches(left: Tensor, right: Tensor, corners: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unambiguous matches: left (x, y) of each (N, 2), offset (dx, dy) (N, 2), brightness ratio (N,)."""
-    height, width = left.shape
-    if len(corners) == 0:
-        return np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0)
-    reach_x, reach_y = int(width * _HORIZONTAL_REACH), min(_VERTICAL_REACH, height // 6)
-    radius = _PATCH // 2
-    patches = F.unfold(left[None, None], _PATCH, padding=radius)[0]  # (patch², H·W)
-    chosen = patches[:, corners[:, 1] * width + corners[:, 0]].T  # (N, patch²)
-    mean_left = chosen.mean(1)
-    templates = chosen - mean_left[:, None]
-    templates = templates / templates.norm(dim=1, keepdim=True).clamp(min=1e-3)
-
-    mean = F.avg_pool2d(right[None, None], _PATCH, 1, radius, count_include_pad=False)[0, 0]
-    square = F.avg_pool2d((right**2)[None, None], _PATCH, 1, radius, count_include_pad=False)[0, 0]
-    norm = ((square - mean**2).clamp(min=0) * _PATCH**2).sqrt()
-    norm[norm < _PATCH * 1.0] = torch.inf  # flat patches match nothing
-
-    where, offsets, ratios = [], [], []
-    for index, (x, y) in enumerate(corners.tolist()):
-        top, bottom = max(radius, y - reach_y), min(height - radius, y + reach_y + 1)
-        start, end = max(radius, x - reach_x), min(width - radius, x + reach_x + 1)
-        strip = right[top - radius : bottom + radius, start - radius : end + radius]
-        template = templates[index].view(1, 1, _PATCH, _PATCH)
-        score = F.conv2d(strip[None, None], template)[0, 0] / norm[top:bottom, start:end]
-        best = int(score.argmax())
-        row, column = divmod(best, score.shape[1])
-        peak = float(score[row, column])
-        if peak < _GOOD_CORRELATION:
-            continue
-        dx, dy = _sub_pixel(score, row, column)
-        others = score.clone()
-        others[max(0, row - 3) : row + 4, max(0, column - 3) : column + 4] = -1
-        if 1 - peak > _UNIQUE * (1 - float(others.max())):
-            continue
-        where.append((x, y))
-        offsets.append((start + column + dx - x, top + row + dy - y))
-        ratios.append(float((mean[top + row, start + column] + 4) / (mean_left[index] + 4)))
-    return np.array(where).reshape(-1, 2), np.array(offsets).reshape(-1, 2), np.array(ratios)
 
 
 def _agreement(where: np.ndarray, vertical: np.ndarray) -> np.ndarray:
@@ -271,32 +247,10 @@ def _agreement(where: np.ndarray, vertical: np.ndarray) -> np.ndarray:
         return np.zeros(count, bool)
     design = np.column_stack([np.ones(count), where - where.mean(axis=0)])
     generator = np.random.default_rng(0)
-    best = np.abs(vertical - np.median(vertical)) < _AGREEMENT
-    for _ in range(200):
-        sample = generator.choice(count, 3, replace=False)
-        if abs(np.linalg.det(design[sample])) < 1.0:
-            continue
-        plane = np.linalg.solve(design[sample], vertical[sample])
-        if np.abs(plane[1:]).max() > _STEEPEST_PLANE:
-            continue
-        inside = np.abs(design @ plane - vertical) < _AGREEMENT
-        if inside.sum() > best.sum():
-            best = inside
-    return best
-
-
-def _sub_pixel(score: Tensor, row: int, column: int) -> tuple[float, float]:
-    """Vertex of the parabolas through the peak and its neighbours, as (dx, dy) in [-0.5, 0.5]."""
-
-    def vertex(before: float, at: float, after: float) -> float:
-        curvature = before - 2 * at + after
-        return 0.0 if curvature >= 0 else float(np.clip(0.5 * (before - after) / curvature, -0.5, 0.5))
-
-    height, width = score.shape
-    at = float(score[row, column])
-    dx = dy = 0.0
-    if 0 < column < width - 1:
-        dx = vertex(float(score[row, column - 1]), at, float(score[row, column + 1]))
-    if 0 < row < height - 1:
-        dy = vertex(float(score[row - 1, column]), at, float(score[row + 1, column]))
-    return dx, dy
+    samples = generator.integers(0, count, (_SAMPLES, 3))
+    samples = samples[np.abs(np.linalg.det(design[samples])) >= 1.0]  # three different places, not on one line
+    planes = np.linalg.solve(design[samples], vertical[samples][..., None])[..., 0]
+    planes = planes[np.abs(planes[:, 1:]).max(axis=1, initial=0) <= _STEEPEST_PLANE]
+    level = np.array([[np.median(vertical), 0, 0]])
+    inside = np.abs(design @ np.concatenate([level, planes]).T - vertical[:, None]) < _AGREEMENT
+    return inside[:, inside.sum(axis=0).argmax()]

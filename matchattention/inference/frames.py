@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.inference.images import Image, split_side_by_side
 
 
@@ -52,6 +53,13 @@ class FrameSource:
                 )
         counts = [int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) for capture in self._captures]
         self.count: int | None = min(counts) if min(counts) > 0 else None
+        if self.count is not None and max(counts) != self.count:
+            warnings.warn(
+                f"The two videos differ in length ({counts[0]} and {counts[1]} frames): the first {self.count} are "
+                "matched; check that they start at the same moment.",
+                InputWarning,
+                stacklevel=2,
+            )
         rate = float(self._captures[0].get(cv2.CAP_PROP_FPS))
         self.frames_per_second = rate if 1 <= rate <= 240 else 25.0
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from matchattention.data.images import read_image
+from matchattention.data.images import read_deep_image
 from matchattention.data.png import is_png16, read_png16
 from matchattention.errors import InputError
 
@@ -41,6 +43,41 @@ def read_pair(left: Any, right: Any) -> tuple[Image, Image]:
     return _eight_bits(raw)
 
 
+def read_tensors(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Two views as (B, 3, H, W) uint8 on their own device.
+
+    Args:
+        left: (3, H, W) or (B, 3, H, W), uint8, or float in [0, 1].
+        right: the same for the other view.
+    """
+    if left.shape != right.shape or left.device != right.device or left.dtype != right.dtype:
+        raise InputError(
+            f"The left tensor is {_described(left)} and the right one {_described(right)}: "
+            "give both in one shape and number format, on one device."
+        )
+    if left.dim() not in (3, 4) or left.shape[-3] != 3 or min(left.shape[-2:]) < SMALLEST:
+        raise InputError(
+            f"The tensors are {_described(left)}: give (3, H, W) or (B, 3, H, W) with sides of at least {SMALLEST} px."
+        )
+    return _bytes(left), _bytes(right)
+
+
+def _bytes(image: Tensor) -> Tensor:
+    if image.dtype != torch.uint8:
+        if not image.is_floating_point():
+            raise InputError(f"The tensors are {image.dtype}: give uint8 in [0, 255] or floats in [0, 1].")
+        image = image.float()
+        low, high = (float(value) for value in image.aminmax())
+        if not (low >= 0 and high <= 1):
+            raise InputError(f"The tensors' floats reach from {low:g} to {high:g}: give them in [0, 1], or uint8.")
+        image = (image * 255).round_().to(torch.uint8)
+    return image if image.dim() == 4 else image[None]
+
+
+def _described(image: Tensor) -> str:
+    return f"{tuple(image.shape)} {str(image.dtype).removeprefix('torch.')} on {image.device}"
+
+
 def read_side_by_side(path: str | os.PathLike[str]) -> tuple[Image, Image]:
     """Both views, (H, W, 3) uint8 RGB each, of a file that holds them side by side; 16 bits as in `read_pair`."""
     left, right = split_side_by_side(_raw(path, "side-by-side"), str(path))
@@ -61,7 +98,7 @@ def _raw(image: Any, name: str) -> NDArray[Any]:
         path = Path(image)
         if path.suffix.lower() == ".png" and is_png16(path):
             return _three_channels(read_png16(path), name)
-        return read_image(path)
+        return read_deep_image(path)
     if hasattr(image, "convert") and hasattr(image, "mode"):  # Pillow, which need not be imported for arrays
         if not (image.mode in ("L", "LA", "RGB", "RGBA") or image.mode.startswith("I;16")):
             image = image.convert("RGB")

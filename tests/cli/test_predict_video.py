@@ -185,3 +185,27 @@ def test_rerun_saves_a_recording(tmp_path, checkpoint) -> None:
     arguments = ["predict", *write_pair(tmp_path), "--rerun", str(recording), "--model", checkpoint]
     assert main([*arguments, "--camera", "fx=200,baseline=0.1"]) == 0
     assert recording.stat().st_size > 10_000
+
+
+def test_videos_of_different_lengths_are_told(tmp_path, checkpoint, capsys) -> None:
+    left = write_video(tmp_path / "left.avi", side_by_side=False, view=0, frames=3)
+    right = write_video(tmp_path / "right.avi", side_by_side=False, view=1, frames=2)
+    assert main(["predict", left, right, "--output", str(tmp_path / "out"), "--model", checkpoint]) == 0
+    said = capsys.readouterr()
+    assert "differ in length (3 and 2 frames)" in said.err
+    assert "2 frames are in" in said.out
+
+
+@pytest.mark.parametrize("black", [0, 2])
+def test_a_black_frame_is_told_and_does_not_end_the_video(tmp_path, checkpoint, capsys, black: int) -> None:
+    left, right, _ = pair(96, 160, far=4, near=10)
+    both = np.concatenate([left, right], axis=1)
+    writer = cv2.VideoWriter(str(tmp_path / "a.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10.0, (320, 96))
+    for index in range(3):
+        writer.write(np.ascontiguousarray(both[..., ::-1]) if index != black else np.zeros((96, 320, 3), np.uint8))
+    writer.release()
+    out = tmp_path / "out"
+    command = ["predict", str(tmp_path / "a.avi"), "--side-by-side", "--output", str(out), "--model", checkpoint]
+    assert main(command) == 0
+    assert f"frame_00000{black}: the left view is one colour" in capsys.readouterr().err
+    assert len(list(out.iterdir())) == 3

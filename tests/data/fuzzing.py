@@ -162,13 +162,6 @@ def _read_released(path: Path) -> None:
     read_released(path, "stereo")
 
 
-def _packed_pairs(path: Path) -> None:
-    from matchattention.training.eval_pairs import RealPair, write_pairs
-
-    pair = RealPair("set", "a", RGB, RGB, DISPARITY, np.ones((12, 16), bool))
-    write_pairs(path, [pair, pair], 10**7)
-
-
 def _photo_bank() -> Any:
     try:
         from matchattention.synth.photos import photo_bank
@@ -203,7 +196,6 @@ def kinds() -> list[Kind]:
     from matchattention.inference.images import read_pair
     from matchattention.inference.sources import find_pairs
     from matchattention.models import checkpoint
-    from matchattention.training.eval_pairs import read_pairs
 
     def both(path: Path) -> None:
         read_pair(path, path)
@@ -284,7 +276,6 @@ def kinds() -> list[Kind]:
         Kind("config.safetensors", _checkpoint, checkpoint.load, (safetensors_strings,), 0.5),
         Kind("released.pth", _released(legacy=False), _read_released, (any_bytes, zip_members)),
         Kind("legacy.pth", _released(legacy=True), _read_released),
-        Kind("pairs.bin", _packed_pairs, read_pairs, (any_bytes, counted_json(8))),
         Kind("bank.safetensors", _write_bank, lambda p: _photo_bank().load(p), (any_bytes, counted_json(0))),
     ]
 

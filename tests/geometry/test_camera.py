@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.geometry import StereoCamera, flying_pixel_mask, write_depth_png16, write_ply
 from matchattention.geometry.confidence import confidence_of, disagreement_of
 
@@ -108,3 +108,18 @@ def test_depth_png_is_millimetres_and_zero_where_unknown(tmp_path) -> None:
 
     write_depth_png16(tmp_path / "depth.png", np.array([[1.2345, np.inf, np.nan, 0.0001, 65.5, 70.0]]))
     np.testing.assert_array_equal(read_png16(tmp_path / "depth.png")[0], [1234, 0, 0, 1, 65500, 0])
+
+
+def test_a_baseline_in_millimetres_is_suspected() -> None:
+    with pytest.warns(InputWarning, match=r"millimetres, give 0\.075"):
+        StereoCamera(fx=450.0, baseline=75.0)
+
+
+@pytest.mark.parametrize("centre", [{"cx": 9999.0}, {"cy": -1.0}])
+def test_a_principal_point_outside_the_image_is_suspected(centre: dict) -> None:
+    camera = StereoCamera(fx=450.0, baseline=0.1, **centre)
+    with pytest.warns(InputWarning, match="outside the image of 640x480"):
+        camera.fitting(640, 480)
+    resized = StereoCamera(fx=450.0, baseline=0.1, width=320, height=240, **centre)
+    with pytest.warns(InputWarning, match="outside the image of 640x480"):
+        resized.fitting(640, 480)

@@ -6,7 +6,7 @@ from PIL import Image
 
 from matchattention.data.png import write_png16
 from matchattention.errors import InputError
-from matchattention.inference.images import read_pair, split_side_by_side
+from matchattention.inference.images import read_pair, read_side_by_side, split_side_by_side
 
 generator = np.random.default_rng(0)
 COLOUR = generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)
@@ -78,3 +78,23 @@ def test_a_brightest_value_of_256_needs_more_than_eight_bits():
     image = np.full((20, 24, 3), 256, np.uint16)
     left, _ = read_pair(image, image)
     assert (left == 64).all()  # of 1023
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_twelve_bits_in_sixteen_keep_their_grey_levels(tmp_path, suffix: str, side_by_side: bool) -> None:
+    """128 levels up to 4064: read as 16 bits they would become 17."""
+    ramp = np.tile(np.arange(0, 4096, 32, dtype=np.uint16), (32, 1))
+    both = np.concatenate([ramp, ramp], axis=1)
+    for name, image in (("left", ramp), ("right", ramp), ("both", both)):
+        path = tmp_path / f"{name}{suffix}"
+        if suffix == ".png":
+            write_png16(path, image)
+        else:
+            Image.fromarray(image).save(path)
+    if side_by_side:
+        views = read_side_by_side(tmp_path / f"both{suffix}")
+    else:
+        views = read_pair(tmp_path / f"left{suffix}", tmp_path / f"right{suffix}")
+    for view in views:
+        assert len(np.unique(view)) == 128

@@ -210,6 +210,24 @@ def test_bad_options_are_refused(case):
         match_attention(*inputs(1, 4, 9, 2, 3, 3), **options)
 
 
+@pytest.mark.parametrize("window", [4, None, (1, 4, 1), (1.5, 4), "ab"])
+def test_windows_that_are_no_pair_are_refused(window):
+    q = torch.zeros(1, 4, 8, 1, 2)
+    with pytest.raises(InputError, match="pair"):
+        match_attention(q, q, q, torch.zeros(1, 4, 8, 1, 2), window=window)
+
+
+@pytest.mark.parametrize("window", [(1, 4), (4, 4)])
+def test_a_position_that_is_nan_spoils_its_own_query_alone(window):
+    q, k, v, position = inputs(1, 8, 8, 1, 2, 2)
+    expected = match_attention(q, k, v, position, window, backend="reference")[0]
+    position[0, 3, 5] = torch.nan
+    out = match_attention(q, k, v, position, window, backend="reference")[0]
+    assert out[0, 3, 5].isnan().all()
+    out[0, 3, 5] = expected[0, 3, 5]
+    torch.testing.assert_close(out, expected)
+
+
 def test_bad_shapes_are_refused():
     q, k, v, position = inputs(1, 4, 9, 2, 3, 3)
     with pytest.raises(InputError, match="one shape"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from matchattention.errors import InputError
 from matchattention.ops.match_attention import backends
-from matchattention.ops.match_attention.positions import check_window
+from matchattention.ops.match_attention.positions import as_window, check_window
 
 SIMILARITIES = ("l1", "dot")
 
@@ -66,7 +66,7 @@ def match_attention(
     Raises:
         InputError: shapes, dtypes or the window do not fit, or the requested backend cannot run the call.
     """
-    window = (int(window[0]), int(window[1]))
+    window = as_window(window)
     _check(q, k, v, relative_position, window, similarity)
     chosen = backends.choose(backend, (q, k, v, relative_position, window, similarity))
     with torch.autocast(q.device.type, enabled=False):  # similarities and sums stay in fp32

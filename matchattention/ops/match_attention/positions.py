@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +35,15 @@ def radius(extent: int) -> int:
     return (extent - 2) // 2
 
 
+def as_window(window: Any) -> tuple[int, int]:
+    """A window as two integers, rows and columns."""
+    try:
+        rows, columns = (operator.index(extent) for extent in window)
+    except (TypeError, ValueError):
+        raise InputError(f"window is a pair (rows, columns) such as (1, 4) or (4, 4); got {window!r}.") from None
+    return rows, columns
+
+
 def check_window(window: tuple[int, int]) -> None:
     """Refuse windows that are not of the paper's form: w + 1 with w odd, or one row."""
     rows, columns = window
@@ -53,6 +63,7 @@ def _axis(centre: Tensor, size: int, extent: int) -> tuple[Tensor, Tensor]:
     centre = centre.clamp(min=rad, max=max(rad, size - 1 - rad - EDGE))
     # Beyond 2^13 tokens fp32 may round the limit up to the next integer: the floor is held back with it.
     base = centre.detach().floor().clamp(max=max(rad, size - 2 - rad))
+    base = base.nan_to_num(nan=rad)  # somewhere valid; the fraction brings the NaN back into the result
     return base.long() - rad, centre - base
 
 
