@@ -110,7 +110,7 @@ class ConfidenceHead(nn.Module):
         self.decide = nn.Conv2d(16, 3, 1)
         with torch.no_grad():  # begins with what most pixels are like: a quarter of a pixel, 4 px, one in ten wrong
             self.decide.weight.mul_(0.1)
-            self.decide.bias.copy_(torch.tensor([-1.4, 2.5, -2.2]))
+            nn.init.zeros_(self.decide.bias).add_(torch.tensor([-1.4, 2.5, -2.2]))  # type: ignore[arg-type]
 
     def forward(self, evidence: Evidence) -> Mixture:
         height, width = evidence.field.shape[1:3]

@@ -151,8 +151,12 @@ def _halo_kernels(device: torch.device) -> Tensor:
     return (line[:, None] * line).expand(3, 1, 5, 5).contiguous().to(device)
 
 
-def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
-    """Exposure, colour cast, vignetting, uneven light, dust and smudges."""
+def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> tuple[Tensor, Tensor]:
+    """Exposure, colour cast, vignetting, uneven light, dust and smudges.
+
+    Returns:
+        the images, and (N,) by how much they were brightened: a dark place costs noise.
+    """
     strength = draws.strengths
     height, width = images.shape[-2:]
     gain = torch.exp2(strength["exposure"])
@@ -163,14 +167,14 @@ def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> Tensor:
     cast = torch.stack([red, -(red + blue) / 4, blue], dim=1)  # (N, 3)
     images = images * (gain[:, None] * torch.exp(strength["white_balance"][:, None] * cast))[..., None, None]
     if not config.active(*FIELDS):
-        return images
+        return images, gain
     knots = (2 * draws.shared[-KNOTS:] - 1).T.reshape(-1, *LIGHT_CELLS)
     field = smooth_gain(strength["vignetting"], strength["uneven_light"], knots, height, width)
     dust, smudge = blobs(draws.own[:BLOB_DRAWS], height, width)
     veil = strength["smudge"][:, None, None] * smudge
     field = field * (1 - strength["dust"].clamp_max(1)[:, None, None] * dust) * (1 - veil)
     field, veil = enlarge(torch.stack([field, veil], dim=1), height, width).split(1, dim=1)
-    return torch.addcmul(veil, images, field)
+    return torch.addcmul(veil, images, field), gain
 
 
 def _focus(images: Tensor, draws: _Draws) -> Tensor:
@@ -307,12 +311,14 @@ def apply(
     draws = _draw(config, image0.shape[0], chance, image0.device)
     images = torch.cat([image0, image1]).float()
 
+    gain = torch.ones_like(draws.strengths["noise"])
     if config.active(*GAINS, *FIELDS):
-        images = _illuminate(images, config, draws)
+        images, gain = _illuminate(images, config, draws)
     if config.active("defocus", "streak", "chromatic_shift"):
         images = _focus(images, draws)
     if config.noise.active:
-        images = _expose(images, draws.strengths["noise"], chance)
+        # What the exposure lifts, it lifts by sensitivity: shot and read noise grow with it.
+        images = _expose(images, draws.strengths["noise"] * gain.clamp_min(1), chance)
     images = _develop(images, config, draws)
     if config.sharpening.active:
         images = _sharpen(images, draws.strengths["sharpening"])
