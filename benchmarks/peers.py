@@ -33,9 +33,9 @@ from matchattention.bench.network import load_or_create, time_mode
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
 from matchattention.errors import first_line
-from matchattention.runtime.capture import capture
-from matchattention.runtime.deploy import Mode
+from matchattention.runtime.graph import capture
 from matchattention.runtime.precision import choose_device
+from matchattention.runtime.runtime import Mode
 
 
 def load_adapter(path: Path, device: torch.device) -> tuple[str, Callable[[Tensor, Tensor], Any]]:
@@ -60,9 +60,9 @@ def time_peer(network: Callable[[Tensor, Tensor], Any], pair: list[Tensor], seco
     results: dict[str, Any] = {"eager": measure(run, device, seconds).to_dict()}
     if half:
         try:
-            results["capture"] = measure(capture(run)[0].replay, device, seconds).to_dict()
+            results["eager-graph"] = measure(capture(run)[0].replay, device, seconds).to_dict()
         except Exception as error:
-            results["capture"] = {"failed": first_line(error)}
+            results["eager-graph"] = {"failed": first_line(error)}
             torch.cuda.synchronize()
     return results
 
@@ -81,7 +81,7 @@ def main() -> None:
     left, right, _ = image_pair(height, width, device)
     pair = [left.float(), right.float()]
     ours, _ = load_or_create(arguments.model)
-    modes: list[Mode] = ["eager", "capture", "fused"] if device.type == "cuda" else ["eager"]
+    modes: list[Mode] = ["eager", "eager-graph", "fused-graph"] if device.type == "cuda" else ["eager"]
     precision = "fp16" if device.type == "cuda" else "fp32"
     print(f"matchattention {arguments.model}")
     timed = {

@@ -154,7 +154,7 @@ def peers_section(data: dict[str, Any]) -> str:
     rows = []
     for name, modes in data.get("networks", {}).items():
         best = {mode: milliseconds(row) for mode, row in modes.items() if isinstance(row, dict)}
-        rows.append([name, best.get("eager", ""), best.get("capture", ""), best.get("fused", "")])
+        rows.append([name, best.get("eager", ""), best.get("eager-graph", ""), best.get("fused-graph", "")])
     head = ["network", "eager, ms (p90)", "CUDA graph, ms (p90)", "fused, ms (p90)"]
     return table(head, rows)
 

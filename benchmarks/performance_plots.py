@@ -80,8 +80,8 @@ def growth_plot(axis: Any, results: Results) -> bool:
 def share_plot(axis: Any, results: Results) -> bool:
     """Which kinds of kernels a pass is busy with."""
     passes = {
-        "RT": results.get(f"network-rt-{GPU}", {}).get("modes", {}).get("fused", {}),
-        "XL": results.get(f"network-xl-{GPU}", {}).get("modes", {}).get("capture", {}),
+        "RT": results.get(f"network-rt-{GPU}", {}).get("modes", {}).get("fused-graph", {}),
+        "XL": results.get(f"network-xl-{GPU}", {}).get("modes", {}).get("eager-graph", {}),
     }
     shares: dict[str, dict[str, float]] = {}
     for name, row in passes.items():

@@ -16,8 +16,8 @@ from matchattention.errors import InputError, first_line
 from matchattention.models.flops import count_flops
 from matchattention.models.network import LARGE, MatchNetwork
 from matchattention.ops import kernels
-from matchattention.runtime.deploy import Mode, compile_for_inference, fuses_well
 from matchattention.runtime.precision import choose_precision
+from matchattention.runtime.runtime import Mode, Runtime, fuses_well
 
 # Height, width px; multiples of 32.
 LARGE_SIZES = {"2K": (1088, 2048), "4K": (2176, 3840), "8K": (4320, 7680)}
@@ -50,22 +50,22 @@ def time_mode(
     seconds: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Median time of one pair in one mode, and how long the plan took to make; or why it failed."""
+    """Median time of one pair in one mode, and how long the first result took; or why it failed."""
     left, right, _ = image_pair(*shape, device)
     try:
         forget_peak(device)
         begin = time.perf_counter()
-        plan = compile_for_inference(model, shape, device, precision, mode)
-        plan(left, right)
+        match = Runtime(model, device, precision, mode)
+        match(left, right)
         ready = time.perf_counter() - begin
         peak = peak_bytes(device)
-        timing = measure(lambda: plan(left, right), device, seconds)
+        timing = measure(lambda: match(left, right), device, seconds)
         result = {**timing.to_dict(), "peak_bytes": peak, "ready_s": ready}
         memory = "" if peak is None else f", {peak / 2**30:.2f} GiB"
-        say(f"  {precision} {mode:8s} {result['median_ms']:9.3f} ms{memory}, first result after {ready:.1f} s")
+        say(f"  {precision} {mode:14s} {result['median_ms']:9.3f} ms{memory}, first result after {ready:.1f} s")
         return result
     except Exception as error:
-        say(f"  {precision} {mode:8s} failed: {first_line(error)}")
+        say(f"  {precision} {mode:14s} failed: {first_line(error)}")
         return {"failed": first_line(error)}
     finally:
         if device.type == "cuda":
@@ -77,8 +77,8 @@ def profile_mode(
 ) -> dict[str, Any]:
     """The kernels of one pass in one mode; see `profile_pass`."""
     left, right, _ = image_pair(*shape, device)
-    plan = compile_for_inference(model, shape, device, precision, mode)
-    return profile_pass(lambda: plan(left, right))
+    match = Runtime(model, device, precision, mode)
+    return profile_pass(lambda: match(left, right))
 
 
 @contextlib.contextmanager
@@ -102,11 +102,10 @@ def parity(
     height, width = shape
     left, right, _ = image_pair(height, width, device)
     with plain_operations():
-        plan = compile_for_inference(model, shape, device, "fp32", "eager")
-        assert isinstance(plan.network, MatchNetwork)
-        plan.network.use_backend("reference")
-        exact = plan(left, right)
-    rounded = compile_for_inference(model, shape, device, precision, mode)(left, right)
+        match = Runtime(model, device, "fp32", "eager")
+        match.network.use_backend("reference")
+        exact = match(left, right)
+    rounded = Runtime(model, device, precision, mode)(left, right)
     difference = (exact - rounded)[..., 0].abs()
     quarter = max(1, width // 4)
     return {
@@ -124,8 +123,8 @@ def usual_modes(model: MatchNetwork, device: torch.device, precision: str) -> li
     """Those that suit the device and the network, fastest first."""
     if device.type != "cuda":
         return ["eager"]
-    fused: list[Mode] = ["fused"] if fuses_well(model, device, choose_precision(precision, device)) else []
-    return [*fused, "capture", "eager"]
+    fused: list[Mode] = ["fused-graph"] if fuses_well(model, device, choose_precision(precision, device)) else []
+    return [*fused, "eager-graph", "eager"]
 
 
 def pixels_of_all_passes(height: int, width: int) -> int:
@@ -156,7 +155,7 @@ def bench_network(
         name: of a registered network.
         shape: (H, W) px.
         precision: "auto", "fp32", "fp16" or "bf16".
-        modes: of `InferencePlan`; by default `usual_modes`.
+        modes: of `Runtime`; by default `usual_modes`.
         seconds: measuring time of each mode.
         large: whether to time 2K, 4K and 8K images too.
         with_parity: whether to compare with fp32.
@@ -235,7 +234,7 @@ def _add_growth(results: dict[str, Any], say: Callable[[str], None]) -> None:
 
 def _add_operator_share(results: dict[str, Any], say: Callable[[str], None]) -> None:
     """The operator's own kernels, which the captured pass has by themselves, beside the fused pass."""
-    fused, captured = (results["modes"].get(mode, {}) for mode in ("fused", "capture"))
+    fused, captured = (results["modes"].get(mode, {}) for mode in ("fused-graph", "eager-graph"))
     if "busy_us" not in fused or "match_attention" not in captured.get("attention_us", {}):
         return
     own = captured["attention_us"]["match_attention"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from matchattention.runtime.capture import capture
+from matchattention.runtime.graph import capture
 
 # Above this the launches from Python no longer show.
 _LONG_MS = 20.0

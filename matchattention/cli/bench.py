@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="HxW", help="height x width, px (default: 512x1024; training 512x768)")
     parser.add_argument("--batch", type=int, default=8, help="pairs of a training step (default: 8)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16 or bf16")
-    parser.add_argument("--modes", help="comma-separated: eager, compile, capture, graph, fused (not in training)")
+    parser.add_argument("--modes", help="comma-separated: eager, compiled, fused, each also with -graph (training: eager, capture, graph)")
     parser.add_argument("--most-side", type=int, default=2048, help="largest map of the operator's sweep, tokens")
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of each case")
     parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")

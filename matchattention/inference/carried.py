@@ -8,13 +8,11 @@ takes the motion of its surroundings.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchattention.inference.prediction import Prediction
+from matchattention.inference.prediction import Prediction, of_tensors
 from matchattention.layers.tokens import pixel_grid
 
 _SEEN = 1e-3  # least weight at which a pixel counts as hit
@@ -25,9 +23,8 @@ def expected_next(last: Prediction) -> Prediction:
     """What a video's next pair may start from: of flow the carried fields, of stereo the same ones."""
     if last.task != "flow":
         return last
-    fields = torch.stack([torch.from_numpy(f) for f in (last.relative_position, last.relative_position_right)])
-    first, back = carried(fields).numpy()
-    return replace(last, relative_position=first, relative_position_right=back)
+    first, back = carried(torch.stack(last.tensors[:2]))
+    return of_tensors(last.task, last.tensors._replace(relative_position=first, relative_position_right=back))
 
 
 def carried(fields: Tensor) -> Tensor:

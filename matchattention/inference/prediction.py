@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.errors import InputError
+from matchattention.inference.fields import FieldTensors, OnDevice, on_device, to_array
 from matchattention.models.network import Matches
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ FloatImage = NDArray[np.float32]
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """The matches of a pair, both ways.
+    """The matches of a pair, both ways; or of a batch, whose arrays have one axis more in front.
+
+    Arrays are made when they are first read; `tensors` has the same on the device where they were computed.
 
     Attributes:
         task: "stereo" or "flow".
@@ -38,10 +41,10 @@ class Prediction:
     """
 
     task: str
-    relative_position: FloatImage
-    relative_position_right: FloatImage
-    occlusion: NDArray[np.bool_]
-    confidence: FloatImage
+    relative_position: FloatImage = OnDevice()  # type: ignore[assignment]  # noqa: RUF009
+    relative_position_right: FloatImage = OnDevice()  # type: ignore[assignment]  # noqa: RUF009
+    occlusion: NDArray[np.bool_] = OnDevice()  # type: ignore[assignment]  # noqa: RUF009
+    confidence: FloatImage = OnDevice()  # type: ignore[assignment]  # noqa: RUF009
     matches: Matches | None = None
     image: NDArray[np.uint8] | None = field(default=None, compare=False)
 
@@ -55,17 +58,29 @@ class Prediction:
         occluded = self.occlusion.mean() if self.occlusion.size else 0
         return f"<{self.task} prediction {width}x{height}: {values}, {occluded:.0%} occluded>"
 
+    @property
+    def tensors(self) -> FieldTensors:
+        """The fields as tensors, on the device of the images where those were tensors, else the predictor's."""
+        return FieldTensors(*(on_device(self, name) for name in FieldTensors._fields))
+
+    def __getitem__(self, index: int) -> Prediction:
+        """One pair of a batch."""
+        if self.tensors.occlusion.dim() == 2:
+            raise InputError("This is the prediction of one pair, not of a batch: use it as it is.")
+        image = None if self.image is None else self.image[index]
+        return of_tensors(self.task, FieldTensors(*(part[index] for part in self.tensors)), image)
+
     @cached_property
     def disparity(self) -> FloatImage:
         """(H, W) px of the left view, positive: the match of pixel x is at x - disparity in the right image."""
         self._require("stereo", "disparity", "flow")
-        return np.maximum(-self.relative_position[..., 0], 0)
+        return to_array(self.tensors.disparity)
 
     @cached_property
     def disparity_right(self) -> FloatImage:
         """(H, W) px of the right view, positive: the match of pixel x is at x + disparity in the left image."""
         self._require("stereo", "disparity_right", "flow")
-        return np.maximum(self.relative_position_right[..., 0], 0)
+        return to_array(self.tensors.disparity_right)
 
     @property
     def flow(self) -> FloatImage:
@@ -131,8 +146,17 @@ class Prediction:
     @property
     def size(self) -> tuple[int, int]:
         """(width, height) in px."""
-        return self.occlusion.shape[1], self.occlusion.shape[0]
+        height, width = self.tensors.occlusion.shape[-2:]
+        return width, height
 
     def _require(self, task: str, asked: str, instead: str) -> None:
         if self.task != task:
             raise InputError(f"A {self.task} model has no {asked}: use .{instead}, or load a {task} model.")
+
+
+def of_tensors(
+    task: str, tensors: FieldTensors, image: NDArray[np.uint8] | None = None, matches: Matches | None = None
+) -> Prediction:
+    """A prediction whose fields stay on their device until they are read."""
+    first, second, occlusion, confidence = tensors
+    return Prediction(task, first, second, occlusion, confidence, matches, image)  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,16 +12,28 @@ from torch import Tensor
 
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
-from matchattention.inference.consistency import judge
-from matchattention.inference.images import Image, read_pair
-from matchattention.inference.prediction import Prediction
+from matchattention.inference.consistency import judge_both
+from matchattention.inference.fields import FieldTensors
+from matchattention.inference.images import Image, read_pair, read_tensors
+from matchattention.inference.prediction import Prediction, of_tensors
 from matchattention.models.network import Matches, MatchNetwork
-from matchattention.runtime.deploy import fuse, fuses_well
-from matchattention.runtime.engine import Engine, EngineMode
-from matchattention.runtime.frozen import freeze
-from matchattention.runtime.memory import WHOLE, first_that_fits, plans, ran_out_of_memory
-from matchattention.runtime.precision import choose_device, choose_precision
+from matchattention.runtime.memory import WHOLE, first_that_fits, pairs_that_fit, plans, ran_out_of_memory
+from matchattention.runtime.runtime import Mode, Runtime
 from matchattention.runtime.tiling import match_by_plan
+
+
+class Found(NamedTuple):
+    """What one pass gives for B pairs, on the device.
+
+    Attributes:
+        field: (2B, H, W, 2) px: of the first views, then of the second.
+        occlusion: (B, H, W) bool of the first views.
+        confidence: (B, H, W) of the first views.
+    """
+
+    field: Tensor
+    occlusion: Tensor
+    confidence: Tensor
 
 
 class Predictor:
@@ -36,10 +49,10 @@ class Predictor:
         model: a network, or the name or file of one.
         device: "auto" (the GPU where there is one), "cpu", "cuda", "cuda:1", …
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16" or "bf16". Positions are always fp32.
-        mode: how the network runs, see `Engine`: "auto" on a GPU uses fused kernels where the network has them and
+        mode: how the network runs, see `Runtime`: "auto" on a GPU uses fused kernels where the network has them and
             replays sizes that come again as CUDA graphs.
-        check: whether to look at each pair first for swapped views, vertical error and clashing exposure
-            (about half a second of one CPU core; stereo only).
+        check: whether to look at each pair of images first for swapped views, vertical error and clashing exposure
+            (about half a second of one CPU core; stereo only). Tensors are checked only where a call asks for it.
     """
 
     def __init__(
@@ -48,21 +61,30 @@ class Predictor:
         device: str | torch.device = "auto",
         precision: str = "auto",
         *,
-        mode: EngineMode = "auto",
+        mode: Mode | Literal["auto"] = "auto",
         check: bool = True,
     ) -> None:
         if isinstance(model, str):
             from matchattention.models.checkpoint import load
 
             model = load(model)
-        self.device = choose_device(device)
-        self.dtype = choose_precision(precision, self.device)
-        self.network = freeze(model, self.device, self.dtype)
+        self.runtime = Runtime(model, device, precision, mode, finish=judge_both)
         self.check = check
-        fused = None
-        if mode == "fused" or (mode == "auto" and fuses_well(model, self.device, self.dtype)):
-            fused = fuse(model, self.device, self.dtype)
-        self._engine = Engine(self.network, mode, fused)
+
+    @property
+    def network(self) -> MatchNetwork:
+        """The network that runs, in eager mode."""
+        return self.runtime.network
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.runtime.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of its features."""
+        return self.runtime.dtype
 
     @property
     def task(self) -> str:
@@ -82,7 +104,8 @@ class Predictor:
 
         Args:
             left: left view or first frame: a path, a Pillow image, or an array (H, W), (H, W, 3) or (H, W, 4),
-                uint8 or uint16.
+                uint8 or uint16; or a tensor (3, H, W) or (B, 3, H, W), uint8 or float in [0, 1], on any device. The
+                result of a batch has arrays with an axis more in front; `result[i]` is one pair's.
             right: right view or second frame, the same size.
             initial: the prediction of a similar pair (a video's last frame) to start from.
             check: in place of the predictor's own `check`.
@@ -93,35 +116,115 @@ class Predictor:
             InputError: files that are no images, sizes that differ, one colour only, too small; and with `check`
                 swapped views or a pair that is not rectified.
         """
+        if isinstance(left, Tensor) and isinstance(right, Tensor):
+            return self._of_tensors(left, right, initial, bool(check), trace)
         images = read_pair(left, right)
         self._check(*images, self.check if check is None else check)
         return self.match(*images, initial=initial, trace=trace)
 
     def match(self, left: Image, right: Image, *, initial: Prediction | None = None, trace: bool = False) -> Prediction:
         """`__call__` for two (H, W, 3) uint8 arrays of one size, without any check."""
-        tensors = self._tensor(left), self._tensor(right)
-        start = None if initial is None else self._start(initial, left)
-        with torch.inference_mode():
-            matches = None
-            if trace:
-                matches = self.network(tensors[0].float(), tensors[1].float(), start)
-                field = matches.field
-                if self.network.config.windows[-1][0] == 1:  # see `Matches`: nobody looks there
-                    x, y = matches.self_position.unbind(-1)
-                    matches = matches._replace(self_position=torch.stack((x, torch.zeros_like(y)), -1))
-                matches = _on_cpu(matches)
+        return self.match_uploaded(self.upload([(left, right)]), left, initial, trace)
+
+    def batch(self, pairs: Iterable[tuple[Any, Any]], *, check: bool | None = None) -> list[Prediction]:
+        """Match many pairs, those of one size together in one pass (or as many at once as memory holds).
+
+        Args:
+            pairs: of images, as `__call__` takes them; not of tensors, which come as (B, 3, H, W).
+            check: in place of the predictor's own `check`.
+
+        Returns:
+            a prediction for each pair, in order.
+        """
+        images = [read_pair(left, right) for left, right in pairs]
+        for pair in images:
+            self._check(*pair, self.check if check is None else check)
+        sizes: dict[tuple[int, ...], list[int]] = {}
+        for index, (left, _) in enumerate(images):
+            sizes.setdefault(left.shape, []).append(index)
+        found: dict[int, Prediction] = {}
+        for indices in sizes.values():
+            found.update(zip(indices, self.match_together([images[index] for index in indices])))
+        return [found[index] for index in range(len(images))]
+
+    def match_together(self, pairs: Sequence[tuple[Image, Image]]) -> list[Prediction]:
+        """`batch` for (H, W, 3) uint8 arrays of one size, without any check."""
+        found = self._found(*self.upload(pairs), None)
+        return [self._prediction(found, place, left) for place, (left, _) in enumerate(pairs)]
+
+    def stream(self, pairs: Iterable[tuple[Any, Any]], *, refresh: int | None = None) -> Iterator[Prediction]:
+        """Match a video or a camera's frames: each starts from the last one's field.
+
+        While a frame is matched, the next one is read, decoded and copied to the device.
+
+        Args:
+            pairs: of images, as `__call__` takes them; read one ahead, in a thread.
+            refresh: frames after which to search anew; see `VideoPredictor`.
+        """
+        from matchattention.inference.video import VideoPredictor
+
+        video = VideoPredictor(self) if refresh is None else VideoPredictor(self, refresh)
+        return video.frames(pairs)
+
+    def upload(self, pairs: Sequence[tuple[Image, Image]]) -> tuple[Tensor, Tensor]:
+        """All left and all right views, (H, W, 3) uint8 of one size, as (B, 3, H, W) uint8 on the device."""
+        views = []
+        for view in (0, 1):
+            images = [pair[view] for pair in pairs]
+            if self.device.type == "cuda":
+                # From pinned memory a copy runs beside whatever computes.
+                pinned = torch.empty((len(images), *images[0].shape), dtype=torch.uint8, pin_memory=True)
+                np.stack(images, out=pinned.numpy())
+                pixels = pinned.to(self.device, non_blocking=True)
             else:
-                field = self._field(*tensors, start)
-            occlusion, confidence = judge(field[0], field[1])
-            return Prediction(
-                task=self.task,
-                relative_position=field[0].cpu().numpy(),
-                relative_position_right=field[1].cpu().numpy(),
-                occlusion=occlusion.cpu().numpy(),
-                confidence=confidence.cpu().numpy(),
-                matches=matches,
-                image=left,
-            )
+                pixels = torch.from_numpy(np.stack(images))
+            views.append(pixels.permute(0, 3, 1, 2))
+        return views[0], views[1]
+
+    def match_uploaded(
+        self, views: tuple[Tensor, Tensor], image: Image | None, initial: Prediction | None = None, trace: bool = False
+    ) -> Prediction:
+        """`match` for what `upload` made of one pair; `image` is the first view, for the colours of points."""
+        start = None if initial is None else self._start(initial, views[0])
+        if trace:
+            return self._traced(views, start, image)
+        return self._prediction(self._found(*views, start), 0, image)
+
+    def _of_tensors(
+        self, left: Tensor, right: Tensor, initial: Prediction | None, check: bool, trace: bool
+    ) -> Prediction:
+        views = read_tensors(left, right)
+        if check:
+            lefts, rights = (view.permute(0, 2, 3, 1).cpu().numpy() for view in views)
+            for left_image, right_image in zip(lefts, rights):
+                self._check(left_image, right_image, True)
+        single, home = left.dim() == 3, left.device
+        start = None if initial is None else self._start(initial, views[0])
+        on_device = views[0].to(self.device), views[1].to(self.device)
+        if trace:
+            if not single:
+                raise InputError("A trace is of one pair: give tensors of (3, H, W).")
+            return self._traced(on_device, start, None)
+        found = Found(*(_ordinary(part.to(home)) for part in self._found(*on_device, start)))
+        return self._prediction(found, 0 if single else None, None)
+
+    def _prediction(self, found: Found, index: int | None, image: Image | None) -> Prediction:
+        """The prediction of one pair of a pass, or of all of them."""
+        first, second = found.field.chunk(2)
+        tensors = FieldTensors(first, second, found.occlusion, found.confidence)
+        if index is not None:
+            tensors = FieldTensors(*(part[index] for part in tensors))
+        return of_tensors(self.task, tensors, image)
+
+    def _traced(self, views: tuple[Tensor, Tensor], start: Tensor | None, image: Image | None) -> Prediction:
+        with torch.inference_mode():
+            matches = self.network(views[0].float(), views[1].float(), start)
+            if self.network.config.windows[-1][0] == 1:  # see `Matches`: nobody looks there
+                x, y = matches.self_position.unbind(-1)
+                matches = matches._replace(self_position=torch.stack((x, torch.zeros_like(y)), -1))
+            occlusion, confidence = judge_both(matches.field)
+            tensors = FieldTensors(matches.field[0], matches.field[1], occlusion[0], confidence[0])
+            return of_tensors(self.task, tensors, image, _on_cpu(matches))
 
     def _check(self, left: Image, right: Image, thorough: bool) -> None:
         if self.task == "stereo" and thorough:
@@ -131,50 +234,81 @@ class Predictor:
         require_visible(left, first)
         require_visible(right, second)
 
-    def _tensor(self, image: Image) -> Tensor:
-        pixels = torch.from_numpy(np.ascontiguousarray(image)) if image.flags.writeable else torch.tensor(image)
-        return pixels.to(self.device, non_blocking=True).permute(2, 0, 1)[None]
-
-    def _start(self, initial: Prediction, image: Image) -> Tensor:
-        if initial.relative_position.shape[:2] != image.shape[:2]:
+    def _start(self, initial: Prediction, image: Tensor) -> Tensor:
+        """(2B, H, W, 2) px on the device."""
+        tensors = initial.tensors
+        views = tensors.relative_position, tensors.relative_position_right
+        if initial.size != (image.shape[-1], image.shape[-2]) or views[0].numel() != image[:, :2].numel():
             raise InputError(
                 f"The prediction to start from is {initial.size[0]}x{initial.size[1]}, "
-                f"the images are {image.shape[1]}x{image.shape[0]}: leave `initial` out."
+                f"the images are {image.shape[-1]}x{image.shape[-2]}: leave `initial` out."
             )
-        fields = np.stack([initial.relative_position, initial.relative_position_right])
-        return torch.from_numpy(fields).to(self.device)
+        return torch.stack(views).flatten(0, -4).to(self.device)
 
-    def _field(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
-        """(2, H, W, 2) px by the best plan that fits; a step down is a warning, never a stack trace."""
+    def _found(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
+        """By the best memory plan that fits; a step down is a warning, never a stack trace."""
+        pairs, _, height, width = image0.shape
+        if pairs > 1:
+            if pairs <= pairs_that_fit(self.network.config, height, width, self.device, self.dtype.itemsize):
+                try:
+                    return self._whole(image0, image1, initial)
+                except (RuntimeError, MemoryError) as error:
+                    if not ran_out_of_memory(error):
+                        raise
+                    self.runtime.forget()
+            half = pairs // 2
+            starts = (None, None) if initial is None else _halves(initial, half)
+            first = self._found(image0[:half], image1[:half], starts[0])
+            second = self._found(image0[half:], image1[half:], starts[1])
+            field = torch.cat([part for both in zip(first.field.chunk(2), second.field.chunk(2)) for part in both])
+            return Found(field, *(torch.cat(both) for both in zip(first[1:], second[1:])))
+        return self._one_found(image0, image1, initial)
+
+    def _one_found(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
         height, width = image0.shape[-2:]
         config = self.network.config
         options = plans(config, height, width)
-        number_bytes = self.dtype.itemsize
-        for plan in options[first_that_fits(config, height, width, self.device, number_bytes) :]:
+        for plan in options[first_that_fits(config, height, width, self.device, self.dtype.itemsize) :]:
             try:
                 if plan == WHOLE:
-                    field = self._engine.field(image0, image1, initial)
-                else:
+                    return self._whole(image0, image1, initial)
+                with torch.inference_mode():
                     pair = image0.float(), image1.float()
                     field = match_by_plan(lambda *call: self.network(*call).field, plan, *pair, initial)
+                    found = Found(field, *judge_both(field))
             except (RuntimeError, MemoryError) as error:
                 if not ran_out_of_memory(error):
                     raise
-                self._engine.forget()
+                self.runtime.forget()
                 continue
-            if plan != WHOLE:
-                kind = "GPU" if self.device.type == "cuda" else "computer"
-                warnings.warn(
-                    f"A pair of {width}x{height} does not fit into this {kind}'s memory: "
-                    f"{plan.in_words(width, height)}.",
-                    InputWarning,
-                    stacklevel=4,
-                )
-            return field
+            kind = "GPU" if self.device.type == "cuda" else "computer"
+            warnings.warn(
+                f"A pair of {width}x{height} does not fit into this {kind}'s memory: {plan.in_words(width, height)}.",
+                InputWarning,
+                stacklevel=6,
+            )
+            return found
         raise InputError(
             f"A pair of {width}x{height} does not fit into memory, not even at the lowest resolution: "
             "close other programs or resize the images."
         )
+
+    def _whole(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
+        found = self.runtime.run(image0, image1, initial)
+        if (self.runtime.ran or "").endswith("-graph"):  # the next replay writes over it
+            found = tuple(part.clone() for part in found)
+        return Found(*found)
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """One that autograd takes: users go on with it."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
+def _halves(field: Tensor, half: int) -> tuple[Tensor, Tensor]:
+    """A stacked field (2B, …) of the first `half` pairs, and of the others."""
+    first, second = field.chunk(2)
+    return torch.cat((first[:half], second[:half])), torch.cat((first[half:], second[half:]))
 
 
 def _on_cpu(matches: Matches) -> Matches:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import contextlib
+import queue
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from matchattention.errors import InputError
 from matchattention.inference.carried import expected_next
@@ -16,6 +20,14 @@ from matchattention.inference.predictor import Predictor
 _REFRESH = 30  # frames after which matches are found anew, so that a slow error cannot live on
 _CUT = 0.12  # mean change of a thumbnail's grey levels, as a share of white, that counts as a new scene
 _WORSE = 0.1  # share of pixels more that lose their partner before a warm start counts as failed
+
+
+class _Frame(NamedTuple):
+    """A pair, and where there is a GPU its views there and when they have arrived."""
+
+    images: tuple[Image, Image]
+    views: tuple[torch.Tensor, torch.Tensor] | None
+    copied: torch.cuda.Event | None
 
 
 class VideoPredictor:
@@ -38,50 +50,111 @@ class VideoPredictor:
         self._thumbnail: np.ndarray | None = None
         self._age = 0
         self._lost = 0.0
+        # Images are copied to a GPU beside what computes there; an exported network has no such device.
+        device = getattr(predictor, "device", None)
+        on_gpu = device is not None and device.type == "cuda"
+        self._copies = torch.cuda.Stream(device) if on_gpu else None
 
     def __call__(self, left: Any, right: Any) -> Prediction:
         """The next frame; images as in `Predictor.__call__`. Only the first frame is checked for its geometry."""
-        first = self._last is None
-        images = read_pair(left, right)
-        if first and self.predictor.check:
-            return self._searched(*images, self.predictor(*images))
-        thumbnail = _thumbnail(images[0])
-        last = self._last
-        same_size = last is not None and last.occlusion.shape == images[0].shape[:2]
-        if last is None or not same_size or self._age >= self.refresh or self._cut(thumbnail):
-            return self._searched(*images, self.predictor.match(*images))
-        result = self.predictor.match(*images, initial=expected_next(last))
-        if result.occlusion.mean() > self._lost + _WORSE:
-            return self._searched(*images, self.predictor.match(*images))
-        self._last, self._thumbnail, self._age = result, thumbnail, self._age + 1
-        return result
+        return self._next(self._read(left, right))
 
     def restart(self) -> None:
         """Forget the last frame: the next one does not follow it."""
         self._last = None
 
     def frames(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Prediction]:
-        """Predict every pair of an iterable."""
-        for left, right in pairs:
-            yield self(left, right)
+        """Predict every pair of an iterable; the next one is read and uploaded meanwhile, in a thread."""
+        with contextlib.closing(_one_ahead(self._read(left, right) for left, right in pairs)) as uploads:
+            for frame in uploads:
+                yield self._next(frame)
 
-    def _searched(self, left: Image, right: Image, result: Prediction) -> Prediction:
+    def _read(self, left: Any, right: Any) -> _Frame:
+        images = read_pair(left, right)
+        if self._copies is None:
+            return _Frame(images, None, None)
+        with torch.cuda.stream(self._copies):
+            return _Frame(images, self.predictor.upload([images]), self._copies.record_event())
+
+    def _next(self, frame: _Frame) -> Prediction:
+        if self._last is None and self.predictor.check:
+            return self._searched(frame, self.predictor(*frame.images))
+        thumbnail, last = _thumbnail(frame.images[0]), self._last
+        same_size = last is not None and last.size == frame.images[0].shape[1::-1]
+        if last is None or not same_size or self._age >= self.refresh or self._cut(thumbnail):
+            return self._searched(frame, self._match(frame))
+        result = self._match(frame, expected_next(last))
+        if _lost(result) > self._lost + _WORSE:
+            return self._searched(frame, self._match(frame))
+        self._last, self._thumbnail, self._age = result, thumbnail, self._age + 1
+        return result
+
+    def _match(self, frame: _Frame, initial: Prediction | None = None) -> Prediction:
+        if frame.views is None or frame.copied is None:
+            return self.predictor.match(*frame.images, initial=initial)
+        computing = torch.cuda.current_stream(self.predictor.device)
+        computing.wait_event(frame.copied)
+        for view in frame.views:
+            view.record_stream(computing)
+        return self.predictor.match_uploaded(frame.views, frame.images[0], initial)
+
+    def _searched(self, frame: _Frame, result: Prediction) -> Prediction:
         self.searches += 1
-        self._last, self._thumbnail, self._age = result, _thumbnail(left), 0
-        self._lost = float(result.occlusion.mean())
+        self._last, self._thumbnail, self._age = result, _thumbnail(frame.images[0]), 0
+        self._lost = _lost(result)
         return result
 
     def _cut(self, thumbnail: np.ndarray) -> bool:
-        return self._thumbnail is None or float(np.abs(thumbnail - self._thumbnail).mean()) > _CUT
+        if self._thumbnail is None or self._thumbnail.shape != thumbnail.shape:
+            return True
+        return float(np.abs(thumbnail - self._thumbnail).mean()) > _CUT
+
+
+def _lost(result: Prediction) -> float:
+    """Share of pixels without a partner; one number from the device, not the whole image."""
+    return float(result.tensors.occlusion.float().mean())
+
+
+def _one_ahead(frames: Iterator[_Frame]) -> Generator[_Frame]:
+    """The same items, each made in a thread while the one before it is used; errors come where the item would."""
+    ready: queue.Queue[_Frame | BaseException | None] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
+
+    def hand_over(item: _Frame | BaseException | None) -> bool:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return True
+        return False
+
+    def read() -> None:
+        try:
+            for frame in frames:
+                if not hand_over(frame):
+                    return
+        except BaseException as error:
+            hand_over(error)
+        else:
+            hand_over(None)
+
+    thread = threading.Thread(target=read, name="frames", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
 
 
 def _thumbnail(image: Image) -> np.ndarray:
-    """About 32x32 grey levels in [0, 1], enough to tell a cut from motion."""
+    """About 32x32 grey levels in [0, 1], each the mean of 16 pixels: enough to tell a cut from motion."""
     height, width = image.shape[:2]
-    step_y, step_x = max(1, height // 32), max(1, width // 32)
-    grey = image[: height // step_y * step_y, : width // step_x * step_x].mean(axis=2, dtype=np.float32)
-    blocks = grey.reshape(height // step_y, step_y, width // step_x, step_x)
-    return blocks.mean(axis=(1, 3)) / 255
+    points = image[:: max(1, height // 128), :: max(1, width // 128)].mean(axis=2, dtype=np.float32)
+    rows, columns = (max(1, size // 4) for size in points.shape)
+    blocks = points[: rows * 4, : columns * 4] if min(points.shape) >= 4 else points[:1, :1]
+    return blocks.reshape(rows, -1, columns, blocks.shape[1] // columns).mean(axis=(1, 3)) / 255
 
 
 class SteadyRange:

@@ -23,7 +23,7 @@ _STRIP_ROWS = (1536, 768, 384)  # multiples of the coarsest token
 _SMALLEST_HALVED = 64  # px: halving below this leaves nothing to match
 
 
-class Plan(NamedTuple):
+class MemoryPlan(NamedTuple):
     """How to get an image through a network.
 
     Attributes:
@@ -42,10 +42,10 @@ class Plan(NamedTuple):
         return f"it was matched at {width // factor}x{height // factor} and enlarged, fine detail is lost"
 
 
-WHOLE = Plan()
+WHOLE = MemoryPlan()
 
 
-def plans(config: NetworkConfig, height: int, width: int) -> list[Plan]:
+def plans(config: NetworkConfig, height: int, width: int) -> list[MemoryPlan]:
     """What can be done with an image of this size, best result first.
 
     Rows of a rectified pair match within themselves, so stereo can be cut into strips that are as wide as the
@@ -53,10 +53,10 @@ def plans(config: NetworkConfig, height: int, width: int) -> list[Plan]:
     """
     options = [WHOLE]
     if config.task == "stereo":
-        options += [Plan(strip_rows=rows) for rows in _STRIP_ROWS if rows + 2 * STRIP_OVERLAP < height]
+        options += [MemoryPlan(strip_rows=rows) for rows in _STRIP_ROWS if rows + 2 * STRIP_OVERLAP < height]
     halvings = 1
     while min(height, width) >> halvings >= _SMALLEST_HALVED:
-        options.append(Plan(halvings=halvings))
+        options.append(MemoryPlan(halvings=halvings))
         halvings += 1
     cheaper = [options[0]]
     for plan in options[1:]:  # a step down that needs more than the one before it is none
@@ -65,7 +65,7 @@ def plans(config: NetworkConfig, height: int, width: int) -> list[Plan]:
     return cheaper
 
 
-def needed_bytes(config: NetworkConfig, height: int, width: int, plan: Plan, number_bytes: int) -> float:
+def needed_bytes(config: NetworkConfig, height: int, width: int, plan: MemoryPlan, number_bytes: int) -> float:
     """Estimated peak memory of one pair.
 
     Args:
@@ -110,6 +110,12 @@ def first_that_fits(config: NetworkConfig, height: int, width: int, device: torc
         if needed_bytes(config, height, width, plan, number_bytes) <= room:
             return index
     return len(options) - 1
+
+
+def pairs_that_fit(config: NetworkConfig, height: int, width: int, device: torch.device, number_bytes: int) -> int:
+    """How many pairs of this size the estimate says will fit into one pass, at least one."""
+    one = needed_bytes(config, height, width, WHOLE, number_bytes) - _FIXED
+    return max(1, int((_SHARE * available_bytes(device) - _FIXED) / one))
 
 
 def _machine_bytes() -> float:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.layers.tokens import as_image, as_tokens
-from matchattention.runtime.memory import STRIP_OVERLAP, Plan
+from matchattention.runtime.memory import STRIP_OVERLAP, MemoryPlan
 
 # (image0, image1, initial) -> field, shapes as in MatchNetwork.forward
 Matcher = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -42,7 +42,7 @@ def enlarged(field: Tensor, height: int, width: int) -> Tensor:
     return as_tokens(doubled[..., :height, :width]).contiguous()
 
 
-def match_by_plan(match: Matcher, plan: Plan, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
+def match_by_plan(match: Matcher, plan: MemoryPlan, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
     """The full-resolution field (2B, H, W, 2) by way of `plan`.
 
     Args:
@@ -55,13 +55,13 @@ def match_by_plan(match: Matcher, plan: Plan, image0: Tensor, image1: Tensor, in
     height, width = image0.shape[-2:]
     if plan.halvings:
         small = None if initial is None else as_tokens(halved(as_image(initial)) / 2)
-        rest = Plan(halvings=plan.halvings - 1)
+        rest = MemoryPlan(halvings=plan.halvings - 1)
         return enlarged(match_by_plan(match, rest, halved(image0), halved(image1), small), height, width)
     if plan.strip_rows is None:
         return match(image0, image1, initial)
     if initial is None:
         # A strip sees too little of the scene to find far matches; half the resolution of all of it does.
-        coarser = Plan(strip_rows=plan.strip_rows) if height > 2 * plan.strip_rows else Plan()
+        coarser = MemoryPlan(strip_rows=plan.strip_rows) if height > 2 * plan.strip_rows else MemoryPlan()
         initial = enlarged(match_by_plan(match, coarser, halved(image0), halved(image1), None), height, width)
     field = torch.empty_like(initial)
     for read, kept in strips(height, plan.strip_rows):

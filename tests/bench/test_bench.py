@@ -130,14 +130,14 @@ def test_every_part_is_kept_as_soon_as_it_is_known(monkeypatch):
         CPU,
         shape=(32, 64),
         precision="bf16",
-        modes=["eager", "capture"],
+        modes=["eager", "eager-graph"],
         seconds=0.0,
         say=lambda text: None,
         keep=lambda results: kept.append(json.loads(json.dumps(results))),
     )
     assert [len(results["modes"]) for results in kept] == [1, 2, 2, 2, 2, 2]
     assert [len(results.get("parity_with_fp32", [])) for results in kept] == [0, 0, 0, 0, 1, 2]
-    assert "needs a GPU" in kept[-1]["modes"]["capture"]["failed"]
+    assert "needs a GPU" in kept[-1]["modes"]["eager-graph"]["failed"]
     assert kept[-1]["large"]["2K"]["mode"] == "eager"
 
 
@@ -181,10 +181,10 @@ def test_kernels_of_a_trace_are_grouped_by_name_and_grid():
 
 def test_the_operators_own_time_is_set_beside_the_fused_pass():
     fused, captured = {"busy_us": 1500.0}, {"busy_us": 9000.0, "attention_us": {"match_attention": 120.0}}
-    results = {"modes": {"fused": fused, "capture": captured}}
+    results = {"modes": {"fused-graph": fused, "eager-graph": captured}}
     network_bench._add_operator_share(results, lambda text: None)
     assert results["operator_beside_fused_pass"]["share"] == pytest.approx(0.08)
-    network_bench._add_operator_share({"modes": {"capture": captured}}, lambda text: None)  # nothing to compare
+    network_bench._add_operator_share({"modes": {"eager-graph": captured}}, lambda text: None)  # nothing to compare
 
 
 def test_growth_counts_the_passes_at_half_resolution():

@@ -17,10 +17,10 @@ def test_a_run_that_was_stopped_before_its_first_result():
 
 
 def test_a_run_that_was_stopped_on_its_way():
-    modes = {"fused": {**TIME, "attention_share": 0.25, "attention_us": {"block_attention": 9.0}}}
-    text = PAGE["network_section"]({**HEAD, "modes": {**modes, "capture": {"failed": "RuntimeError: no"}}})
-    assert "| fused | 1.500 (1.600) | 1.00 |  | 25.0 % |" in text
-    assert "| capture | RuntimeError: no | – |  |  |" in text
+    modes = {"fused-graph": {**TIME, "attention_share": 0.25, "attention_us": {"block_attention": 9.0}}}
+    text = PAGE["network_section"]({**HEAD, "modes": {**modes, "eager-graph": {"failed": "RuntimeError: no"}}})
+    assert "| fused-graph | 1.500 (1.600) | 1.00 |  | 25.0 % |" in text
+    assert "| eager-graph | RuntimeError: no | – |  |  |" in text
     assert "`block_attention*`: the operator with" in text
     rows = [{"width": 1024, "failed": "RuntimeError: no"}]
     assert "| 1024 | RuntimeError: no |" in PAGE["network_section"]({**HEAD, "parity_with_fp32": rows})
@@ -66,8 +66,8 @@ def test_plots(tmp_path):
         },
         "network-rt-nvidia-h200": {
             **HEAD,
-            "modes": {"fused": {**TIME, "kernels": kernels, "busy_us": 10.0}},
-            "large": {"2K": {"shape": [1088, 2048], "mode": "fused", **TIME}, "4K": {"failed": "no"}},
+            "modes": {"fused-graph": {**TIME, "kernels": kernels, "busy_us": 10.0}},
+            "large": {"2K": {"shape": [1088, 2048], "mode": "fused-graph", **TIME}, "4K": {"failed": "no"}},
         },
     }
     sizes = []

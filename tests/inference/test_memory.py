@@ -8,7 +8,7 @@ from matchattention.errors import InputError, InputWarning
 from matchattention.inference.predictor import Predictor
 from matchattention.models.registry import NETWORKS
 from matchattention.runtime import memory
-from matchattention.runtime.memory import Plan, needed_bytes, plans
+from matchattention.runtime.memory import MemoryPlan, needed_bytes, plans
 from matchattention.runtime.tiling import match_by_plan, strips
 from tests.inference.oracle import TINY, Oracle, encoded
 
@@ -22,12 +22,12 @@ def smooth_pair(height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 def test_plans_go_from_best_to_cheapest() -> None:
     options = plans(TINY, 4320, 7680)
-    assert options[0] == Plan()
+    assert options[0] == MemoryPlan()
     assert options[1].strip_rows == 1536
     needs = [needed_bytes(TINY, 4320, 7680, plan, 4) for plan in options]
     assert needs == sorted(needs, reverse=True)
     assert all(plan.strip_rows is None for plan in plans(NETWORKS["rt-flow"].config, 4320, 7680))
-    assert plans(TINY, 64, 64) == [Plan()]
+    assert plans(TINY, 64, 64) == [MemoryPlan()]
 
 
 def test_the_estimate_covers_what_was_measured() -> None:
@@ -39,7 +39,7 @@ def test_the_estimate_covers_what_was_measured() -> None:
         ("rt-flow", 512, 1024): 518e6,
     }
     for (name, height, width), peak in measured.items():
-        estimate = needed_bytes(NETWORKS[name].config, height, width, Plan(), 4)
+        estimate = needed_bytes(NETWORKS[name].config, height, width, MemoryPlan(), 4)
         assert peak < estimate < 6 * peak
 
 
@@ -53,8 +53,8 @@ def test_strips_cover_every_row_once(height: int, rows: int) -> None:
     assert kept == list(range(height))
 
 
-@pytest.mark.parametrize("plan", [Plan(strip_rows=64), Plan(halvings=1), Plan(halvings=2)], ids=str)
-def test_a_plan_gives_the_same_field(plan: Plan) -> None:
+@pytest.mark.parametrize("plan", [MemoryPlan(strip_rows=64), MemoryPlan(halvings=1), MemoryPlan(halvings=2)], ids=str)
+def test_a_plan_gives_the_same_field(plan: MemoryPlan) -> None:
     left, right, disparity = smooth_pair(301, 96)
     oracle = Oracle().knowing(96)
     images = [torch.from_numpy(image).permute(2, 0, 1)[None].float() for image in (left, right)]

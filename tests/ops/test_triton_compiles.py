@@ -42,7 +42,7 @@ def compile_instead(self, *args, grid, warmup, **kwargs):
 
 JITFunction.run = compile_instead
 
-from matchattention.runtime.fused_blocks import FusedStage, pack_position
+from matchattention.runtime.fused.blocks import FusedStage, pack_position
 from matchattention.layers.block import BlockConfig, MATBlock
 from matchattention.ops.match_attention.triton_backward import backward
 from matchattention.ops.triton_depthwise import convolve, gate_mix_backward

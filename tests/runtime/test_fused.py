@@ -8,7 +8,6 @@ import torch
 
 pytest.importorskip("triton")
 
-from matchattention.inference import predictor
 from matchattention.inference.predictor import Predictor
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.tokens import instance_norm
@@ -16,13 +15,15 @@ from matchattention.models import network as network_module
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import NETWORKS
-from matchattention.runtime import engine, fused_encoder, fused_network, fused_rows
-from matchattention.runtime.deploy import compile_for_inference
-from matchattention.runtime.frozen import freeze
-from matchattention.runtime.fused_blocks import FusedStage, pack_position
-from matchattention.runtime.fused_encoder import instance_norm_gelu
-from matchattention.runtime.fused_network import FusedEstimate, FusedNetwork, why_not_fused
-from matchattention.runtime.fused_rows import Tile, tile_of
+from matchattention.runtime import runtime as runtime_module
+from matchattention.runtime.fused import blocks, rows
+from matchattention.runtime.fused import network as fused_network
+from matchattention.runtime.fused.blocks import FusedStage, pack_position
+from matchattention.runtime.fused.network import FusedNetwork, FusedStereoEstimate, why_not_fused
+from matchattention.runtime.fused.rows import Tile, tile_of
+from matchattention.runtime.kernels import stem
+from matchattention.runtime.kernels.stem import instance_norm_gelu
+from matchattention.runtime.prepared import prepare
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMALL = NetworkConfig(
@@ -32,6 +33,7 @@ SMALL = NetworkConfig(
     initial_layers=1,
     sinkhorn_iterations=3,
 )
+FLOW = {"task": "flow", "windows": ((4, 4),) * 4}
 SHALLOW = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1)}
 
 
@@ -62,8 +64,9 @@ def images(height, width):
         (SHALLOW, (1, 33)),
         (SHALLOW, (33, 20)),
         ({**SHALLOW, "channels": (48, 48, 48, 48)}, (32, 40)),
+        ({**SHALLOW, **FLOW}, (60, 90)),
     ],
-    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens", "three-channels-a-head"],
+    ids=["rt", "2d-dot-no-gate", "full-channels", "one-row", "one-column-of-tokens", "three-channels-a-head", "flow"],
 )
 @torch.no_grad()
 def test_equals_the_network(change, size):
@@ -81,19 +84,39 @@ def test_any_tile_gives_the_same(monkeypatch):
     features = torch.randn(2, 3, 10, 32, device=DEVICE)
     position = pack_position(torch.randn(2, 3, 10, 2, device=DEVICE), torch.randn(2, 3, 10, 4, 2, device=DEVICE))
     expected = stage(features, position)
-    for kernel in ("project", "contract", "self", "cross"):
-        monkeypatch.setitem(fused_rows.TUNED, (kernel, 32), Tile(16, 16, 4, 4))
+    for module in (blocks, rows):
+        monkeypatch.setattr(module, "tile_of", lambda *asked: Tile(16, 16, 4, 4))
     for found, usual in zip(stage(features, position), expected):
         torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
 
 
-def test_small_maps_share_their_columns_and_large_ones_do_not(monkeypatch):
+def test_small_maps_share_their_columns_and_large_ones_do_not():
     assert tile_of("cross", 256, 1024, 1024).shares == 4
     assert tile_of("cross", 256, 1024, 64 * 1024).shares == 1
     assert tile_of("contract", 256, 192, 1024).shares == 1
-    monkeypatch.setitem(fused_rows.TUNED, ("cross", 256), Tile(32, 128, 8, 2))
-    assert tile_of("cross", 256, 1024, 1024) == Tile(32, 128, 8, 2)
-    assert tile_of("cross", 256, 1024, 64 * 1024) == Tile(32, 128, 8, 1)
+
+
+@torch.no_grad()
+def test_eps_comes_from_the_module():
+    net = lively(SMALL)
+    for module in net.modules():
+        if hasattr(module, "eps"):
+            module.eps = 0.3
+    pair = images(32, 40)
+    expected = net(*(image.float() for image in pair)).field
+    torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair), expected, rtol=1e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("change", [{}, FLOW], ids=["stereo", "flow"])
+@torch.no_grad()
+def test_a_batch_starts_from_a_field(change):
+    net = lively(replace(SMALL, **SHALLOW, **change))
+    pair = [image.repeat(2, 1, 1, 1) for image in images(32, 40)]
+    start = torch.randn(4, 32, 40, 2, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(2)) * 4
+    if not change:
+        start[..., 1] = 0
+    expected = net(*(image.float() for image in pair), start).field
+    torch.testing.assert_close(FusedNetwork(net, torch.float32)(*pair, start), expected, rtol=1e-4, atol=2e-3)
 
 
 @torch.no_grad()
@@ -113,7 +136,7 @@ def test_estimate(width):
     estimate = TransportEstimate(32, 4, 4, stereo=True, layers=0, iterations=5).to(DEVICE)
     estimate.bin_score.data += 0.3
     tokens = torch.randn(4, 2, width, 32, device=DEVICE) * 3
-    found = FusedEstimate(estimate, 4, torch.float32)(tokens)
+    found = FusedStereoEstimate(estimate, 4, torch.float32)(tokens)
     torch.testing.assert_close(found[..., :2], estimate(tokens).position, rtol=1e-4, atol=1e-4)
     assert (found[..., 2:] == 0).all()
 
@@ -121,7 +144,7 @@ def test_estimate(width):
 @pytest.mark.parametrize("most_chunks", [128, 3, 1])
 @torch.no_grad()
 def test_instance_norm_puts_its_parts_together(monkeypatch, most_chunks):
-    monkeypatch.setattr(fused_encoder, "MOST_CHUNKS", most_chunks)
+    monkeypatch.setattr(stem, "MOST_CHUNKS", most_chunks)
     tokens = torch.randn(2, 70, 61, 8, device=DEVICE) * 3 + 5
     expected = torch.nn.functional.gelu(instance_norm(tokens))
     torch.testing.assert_close(instance_norm_gelu(tokens), expected, rtol=1e-5, atol=1e-5)
@@ -132,42 +155,34 @@ def test_a_predictor_with_a_fused_network_equals_one_without(monkeypatch):
     net = lively(replace(SMALL, **SHALLOW)).cpu()
     left, right = (image[0].permute(1, 2, 0).cpu().numpy() for image in images(30, 60))
     expected = Predictor(net, DEVICE, "fp32", mode="eager", check=False)(left, right)
-    monkeypatch.setattr(predictor, "fuses_well", lambda model, device, dtype: True)
-    monkeypatch.setattr(engine, "_on_gpu", lambda image: True)
-    found = Predictor(net, DEVICE, "fp32", check=False)(left, right)
+    monkeypatch.setattr(runtime_module, "fuses_well", lambda model, device, dtype: True)
+    monkeypatch.setattr(runtime_module, "_has_graphs", lambda device: True)
+    predict = Predictor(net, DEVICE, "fp32", check=False)
+    found = predict(left, right)
+    assert predict.runtime.ran == "fused"
     np.testing.assert_allclose(found.relative_position, expected.relative_position, rtol=1e-4, atol=2e-3)
     assert (found.occlusion == expected.occlusion).mean() > 0.99
 
 
 def test_says_which_networks_it_is_for():
     assert why_not_fused(NETWORKS["rt"].config) is None
-    words = {"xl": "256", "rt-flow": "stereo", "rt-swin": "MatchAttention", "released-t": "transport"}
+    assert why_not_fused(NETWORKS["rt-flow"].config) is None
+    words = {"xl": "256", "rt-swin": "MatchAttention", "released-t": "transport"}
     for name, word in words.items():
         reason = why_not_fused(NETWORKS[name].config)
         assert reason is not None
         assert word in reason
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_fp16_graph_is_close_to_fp32():
-    net = lively(SMALL)
-    pair = images(64, 96)
-    found = compile_for_inference(net, (64, 96), "cuda", "fp16", "fused")(*pair)
-    with torch.no_grad():
-        expected = net(*(image.float() for image in pair)).field
-    assert (found - expected).abs().mean() < 0.05
-
-
 @pytest.mark.parametrize("wide", [16, 10**6])
 @torch.no_grad()
 def test_half_precision_rounds_no_worse_than_the_plain_network(monkeypatch, wide):
     """Features of fp32 between the layers of a scale, or of fp16."""
-    monkeypatch.setattr(fused_rows, "WIDE", wide)
+    monkeypatch.setattr(rows, "WIDE", wide)
     net = lively(SMALL)
     pair = images(64, 96)
     expected = net(*(image.float() for image in pair)).field
-    plain = freeze(net, torch.device("cpu"), torch.float16).to(DEVICE)
+    plain = prepare(net, torch.device("cpu"), torch.float16).to(DEVICE)
     errors = [
         (found - expected).abs().mean()
         for found in (plain(*(image.float() for image in pair)).field, FusedNetwork(net, torch.float16)(*pair))
@@ -177,11 +192,11 @@ def test_half_precision_rounds_no_worse_than_the_plain_network(monkeypatch, wide
 
 @torch.no_grad()
 def test_stages_take_and_give_features_in_the_matrices_dtype(monkeypatch):
-    monkeypatch.setattr(fused_rows, "WIDE", 16)
+    monkeypatch.setattr(rows, "WIDE", 16)
     net = FusedNetwork(lively(SMALL), torch.float16)
     encoded = net.encoder(*images(32, 64))
     assert {tokens.dtype for tokens in encoded} == {torch.float16}
-    features = net.initial.context(encoded[-1])
+    features = net.context(encoded[-1])
     assert features.dtype == torch.float32
     features, position = net.stages[0](features, net.initial(features))
     assert (features.dtype, position.dtype) == (torch.float16, torch.float32)

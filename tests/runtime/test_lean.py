@@ -11,10 +11,10 @@ pytest.importorskip("triton")
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import NETWORKS
 from matchattention.ops import kernels
-from matchattention.runtime.frozen import freeze, replace_layers
 from matchattention.runtime.kernels.between import gate_and_join, step_and_norm
-from matchattention.runtime.lean_blocks import Lean, LeanBlock
-from matchattention.runtime.lean_network import make_lean
+from matchattention.runtime.lean.blocks import Lean, LeanBlock
+from matchattention.runtime.lean.network import make_lean
+from matchattention.runtime.prepared import prepare, replace_layers
 from tests.runtime.test_fused import DEVICE, SMALL, images, lively
 
 pytestmark = pytest.mark.usefixtures("kernels_on_a_cpu")
@@ -28,7 +28,7 @@ def kernels_on_a_cpu(monkeypatch):
 
 
 def lean(network):
-    """What `freeze` makes of a network on a GPU, in fp32."""
+    """What `prepare` makes of a network on a GPU, in fp32."""
     made = copy.deepcopy(network)
     replace_layers(made)
     make_lean(made)
@@ -74,9 +74,9 @@ def test_half_precision_rounds_no_worse_than_the_plain_network():
     net = lively(SMALL)
     pair = [image.float() for image in images(64, 96)]
     expected = net(*pair).field
-    plain = freeze(net, torch.device("cpu"), torch.float16).to(DEVICE)
+    plain = prepare(net, torch.device("cpu"), torch.float16).to(DEVICE)
     quick = lean(plain)
-    errors = [(frozen(*pair).field - expected).abs().mean() for frozen in (plain, quick)]
+    errors = [(made(*pair).field - expected).abs().mean() for made in (plain, quick)]
     assert errors[1] < 1.5 * errors[0] + 1e-3
 
 

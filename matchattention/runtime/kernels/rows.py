@@ -11,6 +11,11 @@ import triton
 import triton.language as tl
 
 
+def padded(size: int, least: int = 16) -> int:
+    """A power of two that tensor cores take."""
+    return max(least, triton.next_power_of_2(size))
+
+
 @triton.jit
 def load_matrix(pointer, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """A (rows, columns) tile of the transpose of a stored (COLUMNS, ROWS) matrix; zero beyond it."""

@@ -1,10 +1,18 @@
 # mypy: disable-error-code="assignment, var-annotated"
 """From uint8 images to the first normed features, for inference."""
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from matchattention.runtime.kernels.rows import gelu, load_matrix, tile_of_tokens
+
+MOST_CHUNKS = 128  # of an image's statistics: enough programs to fill a GPU; each later program reads all of them
+MOST_PROGRAMS = 512  # of an image's norm: each of them puts all chunks together first
+VALUES_OF_PROGRAM = 8192
 
 
 @triton.jit(do_not_specialize=["images", "height", "width", "top", "out_height", "out_width", "tokens"])
@@ -131,3 +139,33 @@ def instance_norm_gelu_kernel(
         result = gelu(((value - mean) * scale).to(out_pointer.dtype.element_ty).to(tl.float32))
         tl.store(out_pointer + place, result.to(out_pointer.dtype.element_ty), mask=mask)
         first += P
+
+
+def instance_norm_gelu(tokens: Tensor, eps: float = 1e-5) -> Tensor:
+    """GELU(InstanceNorm(tokens)) of contiguous (B, H, W, C), in two kernels."""
+    images, height, width, channels = tokens.shape
+    block = triton.next_power_of_2(channels)
+    pixels, share = height * width, max(16, VALUES_OF_PROGRAM // block)
+    tiles = -(-pixels // share)
+    tiles_of_chunk = -(-tiles // min(MOST_CHUNKS, max(1, VALUES_OF_PROGRAM // block)))
+    chunks = -(-tiles // tiles_of_chunk)
+    partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
+    out = torch.empty_like(tokens)
+    sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
+    statistics_kernel[(images * chunks,)](tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
+    own_tiles = -(-tiles // MOST_PROGRAMS)
+    programs = -(-tiles // own_tiles)
+    instance_norm_gelu_kernel[(images * programs,)](
+        tokens,
+        partial,
+        out,
+        pixels,
+        chunks,
+        tiles_of_chunk,
+        programs,
+        own_tiles,
+        eps,
+        CHUNKS=triton.next_power_of_2(chunks),
+        **sizes,
+    )
+    return out

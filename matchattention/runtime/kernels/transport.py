@@ -4,8 +4,12 @@
 A program takes one row of the image at 1/32: a (w, w) matrix that stays in registers through all iterations.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from matchattention.runtime.kernels.rows import padded
 
 # As in layers.transport: finite, far below any score.
 FORBIDDEN = tl.constexpr(-1e4)
@@ -100,3 +104,26 @@ def stereo_transport_kernel(
     store_x(position_pointer, program * width, index, real, expected_offset(matching, index, width, WB), EP)
     matching = tl.trans(matching)
     store_x(position_pointer, (program + rows) * width, index, real, expected_offset(matching, index, width, WB), EP)
+
+
+def transport_position(projected: Tensor, bin_score: Tensor, iterations: int, row: int) -> Tensor:
+    """Positions (2B, h, w, row) fp32 in tokens, x and then zeros, from queries beside keys (2B, h, w, 2d)."""
+    images, height, width, both = projected.shape
+    channels = both // 2
+    position = torch.empty(images, height, width, row, dtype=torch.float32, device=projected.device)
+    rows = images // 2 * height
+    stereo_transport_kernel[(rows,)](
+        projected,
+        bin_score,
+        position,
+        rows,
+        width,
+        channels**-0.5,
+        ITERATIONS=iterations,
+        D=channels,
+        KB=min(64, padded(channels)),
+        WB=padded(width),
+        EP=row,
+        num_warps=4 if width <= 32 else 8,
+    )
+    return position

@@ -7,61 +7,23 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import triton
 from torch import Tensor, nn
 
-from matchattention.layers.encoder import EPS, Downsampling, Encoder, EncoderBlock, ResidualScale, Stem
+from matchattention.layers.encoder import Downsampling, Encoder, EncoderBlock, ResidualScale, Stem
 from matchattention.layers.global_attention import Attention, GlobalAttentionLayer
-from matchattention.layers.tokens import as_image, as_tokens, swap_views
-from matchattention.runtime.fused_blocks import PackedGate
-from matchattention.runtime.fused_rows import (
+from matchattention.layers.tokens import LayerNorm, swap_views
+from matchattention.runtime.fused.blocks import PackedGate
+from matchattention.runtime.fused.rows import (
     PackedContraction,
     PackedMixing,
     PackedProjection,
     contract,
     norm_project,
-    padded,
     shift_norm_project,
 )
-from matchattention.runtime.kernels.stem import first_convolution_kernel, instance_norm_gelu_kernel, statistics_kernel
-from matchattention.runtime.launching import launch
-
-NORM_EPS = 1e-5
-MOST_CHUNKS = 128  # of an image's statistics: enough programs to fill a GPU; each later program reads all of them
-MOST_PROGRAMS = 512  # of an image's norm: each of them puts all chunks together first
-VALUES_OF_PROGRAM = 8192
-
-
-def instance_norm_gelu(tokens: Tensor) -> Tensor:
-    """GELU(InstanceNorm(tokens)) of contiguous (B, H, W, C), in two kernels."""
-    images, height, width, channels = tokens.shape
-    block = triton.next_power_of_2(channels)
-    pixels, share = height * width, max(16, VALUES_OF_PROGRAM // block)
-    tiles = -(-pixels // share)
-    tiles_of_chunk = -(-tiles // min(MOST_CHUNKS, max(1, VALUES_OF_PROGRAM // block)))
-    chunks = -(-tiles // tiles_of_chunk)
-    partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
-    out = torch.empty_like(tokens)
-    sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
-    launch(statistics_kernel, (images * chunks,), tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
-    own_tiles = -(-tiles // MOST_PROGRAMS)
-    programs = -(-tiles // own_tiles)
-    launch(
-        instance_norm_gelu_kernel,
-        (images * programs,),
-        tokens,
-        partial,
-        out,
-        pixels,
-        chunks,
-        tiles_of_chunk,
-        programs,
-        own_tiles,
-        NORM_EPS,
-        CHUNKS=triton.next_power_of_2(chunks),
-        **sizes,
-    )
-    return out
+from matchattention.runtime.kernels.rows import padded
+from matchattention.runtime.kernels.stem import first_convolution_kernel, instance_norm_gelu
+from matchattention.runtime.packing import PackedConvolution
 
 
 class FusedStem(nn.Module):
@@ -80,9 +42,7 @@ class FusedStem(nn.Module):
         out_height, out_width = (height + top) // 2, (width + right) // 2
         out = self.matrix.new_empty((2 * images, out_height, out_width, self.matrix.shape[0]))
         tokens, tile = out[..., 0].numel(), 128
-        launch(
-            first_convolution_kernel,
-            (-(-tokens // tile),),
+        first_convolution_kernel[(-(-tokens // tile),)](
             image0.contiguous(),
             image1.contiguous(),
             self.matrix,
@@ -103,31 +63,6 @@ class FusedStem(nn.Module):
         return instance_norm_gelu(self.second(instance_norm_gelu(out)))
 
 
-class PackedConvolution(nn.Module):
-    """A dense convolution on tokens; with `relu` one cuDNN call where there is one."""
-
-    def __init__(self, convolution: nn.Conv2d, dtype: torch.dtype, relu: bool = False, keeps_bias: bool = True) -> None:
-        super().__init__()
-        weight = convolution.weight.detach().to(dtype)
-        self.weight = nn.Buffer(weight.to(memory_format=torch.channels_last))
-        assert convolution.bias is not None
-        self.bias = nn.Buffer(convolution.bias.detach().to(dtype).clone()) if keeps_bias else None
-        self.stride, self.padding = convolution.stride, (convolution.kernel_size[0] // 2,) * 2
-        self.relu = relu
-        self.one_call = relu
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        image = as_image(tokens)
-        if self.one_call and tokens.is_cuda:
-            try:
-                made = torch.cudnn_convolution_relu(image, self.weight, self.bias, self.stride, self.padding, (1, 1), 1)
-                return as_tokens(made).contiguous()
-            except RuntimeError:  # not every shape has such an engine
-                self.one_call = False
-        made = F.conv2d(image, self.weight, self.bias, self.stride, self.padding)
-        return as_tokens(F.relu(made) if self.relu else made).contiguous()
-
-
 class PackedDownsampling(nn.Module):
     """A strided convolution with the weight of the LayerNorm before it; its bias is left to what follows."""
 
@@ -136,6 +71,7 @@ class PackedDownsampling(nn.Module):
         folded = copy.deepcopy(downsampling.conv).float()
         folded.weight.data *= downsampling.norm.weight.detach().float()[:, None, None]
         self.convolution = PackedConvolution(folded, dtype, keeps_bias=False)
+        self.norm_eps = downsampling.norm.eps
         assert folded.bias is not None
         self.shift = nn.Buffer(folded.bias.detach().clone())
 
@@ -150,10 +86,10 @@ class PackedEncoderBlock(nn.Module):
         super().__init__()
         width = block.norm1.weight.shape[0]
         mixer, mlp = block.mixer, block.mlp
-        self.before_mixer = PackedProjection(block.norm1.weight, mixer.expand.weight, None, width, EPS, True, dtype)
+        self.before_mixer = PackedProjection(block.norm1, mixer.expand.weight, None, width, True, dtype)
         self.mixing = PackedMixing(mixer.depthwise)
         self.mixer = PackedContraction(mixer.contract.weight, None, _scale(block.scale1), dtype)
-        self.before_mlp = PackedProjection(block.norm2.weight, mlp.expand.weight, None, width, EPS, True, dtype)
+        self.before_mlp = PackedProjection(block.norm2, mlp.expand.weight, None, width, True, dtype)
         self.mlp = PackedContraction(mlp.contract.weight, None, _scale(block.scale2), dtype)
 
 
@@ -174,15 +110,18 @@ class FusedEncoder(nn.Module):
         )
 
     def forward(self, image0: Tensor, image1: Tensor) -> list[Tensor]:
-        tokens, normed = self._stage(self.stages[0], self.stem(image0, image1), None)
-        scales = [tokens]
-        for downsampling, stage in zip(self.downsamplings, list(self.stages)[1:]):
-            tokens, normed = self._stage(stage, downsampling(normed), downsampling.shift)
+        downsamplings: list[Any] = [*self.downsamplings, None]
+        scales: list[Tensor] = []
+        tokens, shift = self.stem(image0, image1), None
+        for stage, following in zip(self.stages, downsamplings):
+            tokens, normed = self._stage(stage, tokens, shift, None if following is None else following.norm_eps)
             scales.append(tokens)
+            if following is not None:
+                tokens, shift = following(normed), following.shift
         return scales
 
-    def _stage(self, stage: Any, tokens: Tensor, shift: Any) -> tuple[Tensor, Tensor]:
-        """The stage's tokens, and their LayerNorm for the next downsampling."""
+    def _stage(self, stage: Any, tokens: Tensor, shift: Any, norm_eps: float | None) -> tuple[Tensor, Tensor | None]:
+        """The stage's tokens, and their LayerNorm with this eps for the next downsampling."""
         blocks = list(stage)
         hidden: Tensor | None
         tokens, hidden = shift_norm_project(tokens, shift, blocks[0].before_mixer)
@@ -191,8 +130,7 @@ class FusedEncoder(nn.Module):
             tokens, hidden = contract(tokens, block.mixing(hidden), block.mixer, block.before_mlp)
             assert hidden is not None
             after = None if following is None else following.before_mixer
-            tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=EPS, last=following is None)
-        assert hidden is not None
+            tokens, hidden = contract(tokens, hidden, block.mlp, after, norm_eps=norm_eps, last=following is None)
         return tokens, hidden
 
 
@@ -202,19 +140,19 @@ class PackedGlobalLayer(nn.Module):
     def __init__(self, layer: GlobalAttentionLayer, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads = layer.self_attention.heads
-        self.before_self = _packed_qkv(layer.norm1.weight, layer.self_attention, dtype)
+        self.before_self = _packed_qkv(layer.norm1, layer.self_attention, dtype)
         self.self_out = PackedContraction(layer.self_attention.out.weight, None, None, dtype)
-        self.before_cross = _packed_qkv(layer.norm2.weight, layer.cross_attention, dtype)
+        self.before_cross = _packed_qkv(layer.norm2, layer.cross_attention, dtype)
         self.cross_out = PackedContraction(layer.cross_attention.out.weight, None, None, dtype)
         expand = layer.feedforward.expand
         width = layer.norm3.weight.shape[0]
-        self.expand = PackedProjection(layer.norm3.weight, expand.weight, expand.bias, width, NORM_EPS, False, dtype)
+        self.expand = PackedProjection(layer.norm3, expand.weight, expand.bias, width, False, dtype)
         self.gate = PackedGate(layer.feedforward, dtype)
 
 
-def _packed_qkv(norm: Tensor, attention: Attention, dtype: torch.dtype) -> PackedProjection:
+def _packed_qkv(norm: LayerNorm, attention: Attention, dtype: torch.dtype) -> PackedProjection:
     weight = torch.cat((attention.q.weight, attention.kv.weight))
-    return PackedProjection(norm, weight, None, norm.shape[0], NORM_EPS, False, dtype)
+    return PackedProjection(norm, weight, None, norm.weight.shape[0], False, dtype)
 
 
 class FusedContext(nn.Module):

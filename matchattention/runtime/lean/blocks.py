@@ -46,7 +46,7 @@ def add_product(total: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
 
 
 class LeanBlock(Lean):
-    """A `MATBlock` whose projections are padded (`frozen.PaddedProjection`)."""
+    """A `MATBlock` whose projections are padded (`prepared.PaddedProjection`)."""
 
     def run(self, features: Tensor, cross: Tensor, self_position: Tensor) -> Refined:
         block = self.plain

@@ -1,15 +1,14 @@
-"""The deployment path gives what the network gives."""
+"""A prepared network gives what the network gives."""
 
 import pytest
 import torch
 
-from matchattention import InputError
 from matchattention.layers.tokens import LayerNorm, Projection
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
 from matchattention.ops import kernels
-from matchattention.runtime.deploy import InferencePlan, compile_for_inference
-from matchattention.runtime.frozen import FrozenNorm, PaddedProjection, freeze
+from matchattention.runtime.prepared import KernelNorm, PaddedProjection, prepare
+from matchattention.runtime.runtime import Runtime
 
 SMALL = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
@@ -32,18 +31,18 @@ def expected(network, images):
 
 
 def test_equals_the_network(network, images):
-    plan = compile_for_inference(network, (64, 96), "cpu")
-    assert plan.mode == "eager"
-    torch.testing.assert_close(plan(*images), expected(network, images), rtol=1e-4, atol=1e-3)
+    match = Runtime(network, "cpu")
+    torch.testing.assert_close(match(*images), expected(network, images), rtol=1e-4, atol=1e-3)
+    assert match.ran == "eager"
 
 
 def test_floats_are_taken_too(network, images):
-    plan = compile_for_inference(network, (64, 96), "cpu")
-    assert torch.equal(plan(*(image.float() for image in images)), plan(*images))
+    match = Runtime(network, "cpu")
+    assert torch.equal(match(*(image.float() for image in images)), match(*images))
 
 
 def test_half_precision_keeps_positions_and_their_scales_in_fp32(network, images):
-    frozen = freeze(network, torch.device("cpu"), torch.bfloat16)
+    frozen = prepare(network, torch.device("cpu"), torch.bfloat16)
     assert {block.beta.dtype for stage in frozen.stages for block in stage} == {torch.float32}
     assert frozen.stages[0][0].cross.out.weight.dtype == torch.bfloat16
     with torch.no_grad():
@@ -54,7 +53,7 @@ def test_half_precision_keeps_positions_and_their_scales_in_fp32(network, images
 
 def test_the_model_itself_is_left_alone(network):
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    freeze(network, torch.device("cpu"), torch.bfloat16)
+    prepare(network, torch.device("cpu"), torch.bfloat16)
     for name, value in network.state_dict().items():
         assert value.dtype == before[name].dtype
         assert torch.equal(value, before[name])
@@ -67,34 +66,15 @@ def test_padded_projection_is_the_projection():
 
 
 @torch.no_grad()
-def test_frozen_norm_is_the_norm(monkeypatch):
+def test_kernel_norm_is_the_norm(monkeypatch):
     pytest.importorskip("triton")
     monkeypatch.setattr(kernels, "has_kernel", lambda tokens: True)
     for width, rows in ((34, (2, 5, 7)), (16, (3,)), (1538, (3, 1)), (8, (0,))):
         norm = LayerNorm(width).to(torch.float16)
         norm.weight += 0.1 * torch.randn_like(norm.weight)
-        frozen = FrozenNorm(width, norm.eps)
+        frozen = KernelNorm(width, norm.eps)
         frozen.weight = norm.weight
         tokens = (3 * torch.randn(*rows, width) + 1).to(torch.float16)
         found = frozen(tokens)
         assert found.dtype == torch.float16
         torch.testing.assert_close(found, norm(tokens), rtol=1e-3, atol=1e-3)
-
-
-def test_wrong_size_is_refused(network, images):
-    plan = compile_for_inference(network, (64, 128), "cpu")
-    with pytest.raises(InputError, match="is for images"):
-        plan(*images)
-
-
-def test_graphs_need_a_gpu(network):
-    with pytest.raises(InputError, match="needs a GPU"):
-        InferencePlan(freeze(network, torch.device("cpu"), torch.float32), (64, 96), mode="graph")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_captured_graph_equals_the_network(network, images):
-    plan = compile_for_inference(network, (64, 96), "cuda", "fp32", "capture")
-    found = plan(*images).cpu()
-    torch.testing.assert_close(found, expected(network, images), rtol=1e-2, atol=1e-2)

@@ -1,4 +1,4 @@
-"""Where a frozen network on a GPU is more than blocks: stem, initial estimate, the ways between scales."""
+"""Where a prepared network on a GPU is more than blocks: stem, initial estimate, the ways between scales."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from matchattention.layers.initial import Initial, TransportEstimate
 from matchattention.layers.tokens import as_image, as_tokens
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.network import MatchNetwork
-from matchattention.runtime.fused_encoder import instance_norm_gelu
-from matchattention.runtime.fused_network import FusedConvex, lift_matrices, transport_position
-from matchattention.runtime.lean_blocks import Lean, LeanBlock, LeanEncoderBlock, add_product, can_be_lean
+from matchattention.runtime.kernels.stem import instance_norm_gelu
+from matchattention.runtime.kernels.transport import transport_position
+from matchattention.runtime.lean.blocks import Lean, LeanBlock, LeanEncoderBlock, add_product, can_be_lean
+from matchattention.runtime.packing import PackedConvex, lift_matrices
 
 
 class LeanStem(Lean):
@@ -68,7 +69,7 @@ class LeanConvex(Lean):
 
     def __init__(self, plain: ConvexUpsampling) -> None:
         super().__init__(plain)
-        self.convex = FusedConvex(plain, 1, plain.head.weight.dtype, one_kernel=False)
+        self.convex = PackedConvex(plain, 1, plain.head.weight.dtype, one_kernel=False)
 
     def run(self, features: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
         packed = torch.cat(fields, -1) if len(fields) > 1 else fields[0].contiguous()

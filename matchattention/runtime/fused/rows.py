@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor, nn
 
+from matchattention.layers.tokens import LayerNorm
 from matchattention.ops.triton_depthwise import convolve, gate_mix
-from matchattention.runtime.kernels.rows import contract_kernel, norm_project_kernel
-from matchattention.runtime.launching import launch
-
-
-def padded(size: int, least: int = 16) -> int:
-    """A power of two that tensor cores take."""
-    return max(least, triton.next_power_of_2(size))
+from matchattention.runtime.kernels.rows import contract_kernel, norm_project_kernel, padded
 
 
 class Tile(NamedTuple):
@@ -26,20 +20,16 @@ class Tile(NamedTuple):
         columns: of the next projection that are multiplied at once.
         warps: of a program; wide rows need more registers.
         shares: programs that have the same tokens and divide the next projection's columns.
-        rows: of a contraction's matrix that are multiplied at once.
-        stages: pieces of a matrix that are under way or in use.
     """
 
     tokens: int
     columns: int
     warps: int
     shares: int = 1
-    rows: int = 64
-    stages: int = 3
 
 
-# (kernel, channels): what to use in place of `tile_of`'s rule. benchmarks/fused_tuning.py measures it.
-TUNED: dict[tuple[str, int], Tile] = {}
+ROWS = 64  # of a contraction's matrix that are multiplied at once
+STAGES = 3  # pieces of a matrix that are under way or in use
 # Two programs for each multiprocessor of a large GPU.
 ENOUGH_PROGRAMS = 256
 WIDE = 128  # channels: RT's at 1/32 and 1/16
@@ -54,10 +44,6 @@ def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
         outputs: columns of the next projection.
         tokens: in all, both views.
     """
-    tuned = TUNED.get((kernel, channels))
-    if tuned is not None:  # sharing is for maps that are too small to fill a GPU
-        fills = tokens * tuned.shares > 4 * ENOUGH_PROGRAMS * tuned.tokens
-        return tuned._replace(shares=1) if fills else tuned
     own = {256: 16, 128: 32}.get(padded(channels), 64)
     columns = min(64, padded(max(outputs, 1)))
     shares = 1
@@ -80,33 +66,31 @@ class PackedProjection(nn.Module):
     """A LayerNorm's weight folded into the projection behind it, features and positions apart.
 
     Args:
-        norm: the LayerNorm's weight over features and positions.
+        norm: the LayerNorm over features and positions; its weight and eps are taken.
         weight: (outputs, features + positions).
         bias: (outputs,) or None.
         channels: how many of the columns are features.
-        eps: the LayerNorm's.
         gelu: whether a GELU follows.
         dtype: of the matrices.
     """
 
     def __init__(
         self,
-        norm: Tensor,
+        norm: LayerNorm,
         weight: Tensor,
         bias: Tensor | None,
         channels: int,
-        eps: float,
         gelu: bool,
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        folded = weight.detach().float() * norm.detach().float()
+        folded = weight.detach().float() * norm.weight.detach().float()
         self.matrix = nn.Buffer(folded[:, :channels].to(dtype).contiguous())
         self.extras = nn.Buffer(folded[:, channels:].to(dtype).contiguous())
         self.bias = None if bias is None else nn.Buffer(bias.detach().float().clone())
         self.outputs = weight.shape[0]
         self.positions = weight.shape[1] - channels
-        self.eps = eps
+        self.eps = norm.eps
         self.gelu = gelu
 
 
@@ -165,9 +149,7 @@ def shift_norm_project(
     tokens = features.numel() // channels
     tile = tile_of("project", channels, packed.outputs, tokens)
     none = packed.matrix
-    launch(
-        norm_project_kernel,
-        (-(-tokens // tile.tokens), tile.shares),
+    norm_project_kernel[(-(-tokens // tile.tokens), tile.shares)](
         features,
         none if shift is None else shift,
         none if position is None else position,
@@ -191,7 +173,7 @@ def shift_norm_project(
         GELU=packed.gelu,
         T=tile.tokens,
         num_warps=tile.warps,
-        num_stages=tile.stages,
+        num_stages=STAGES,
     )
     return new_features, out
 
@@ -233,9 +215,7 @@ def contract(
     none, inner = packed.matrix, packed.matrix.shape[1]
     seen = 0 if following is None else following.positions
     bias = None if following is None else following.bias
-    launch(
-        contract_kernel,
-        (-(-tokens // tile.tokens), tile.shares),
+    contract_kernel[(-(-tokens // tile.tokens), tile.shares)](
         features,
         none if packed.scale is None else packed.scale,
         hidden,
@@ -253,7 +233,7 @@ def contract(
         D=channels,
         DB=padded(channels),
         HIDDEN=inner,
-        KB=min(tile.rows, padded(inner)),
+        KB=min(ROWS, padded(inner)),
         HAS_SCALE=packed.scale is not None,
         HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen,
@@ -266,6 +246,6 @@ def contract(
         NORMED=normed,
         T=tile.tokens,
         num_warps=tile.warps,
-        num_stages=tile.stages,
+        num_stages=STAGES,
     )
     return new_features, out if normed or following is not None else None

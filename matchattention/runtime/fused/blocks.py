@@ -12,20 +12,18 @@ from torch import Tensor, nn
 from matchattention.layers.block import MATBlock, SelfMatchAttention
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.ops.match_attention.triton_tiles import window_limits
-from matchattention.runtime.fused_rows import (
+from matchattention.runtime.fused.rows import (
+    STAGES,
     PackedContraction,
     PackedMixing,
     PackedProjection,
     contract,
-    padded,
     residual_dtype,
     shift_norm_project,
     tile_of,
 )
 from matchattention.runtime.kernels.block import block_attention_kernel
-from matchattention.runtime.launching import launch
-
-EPS = 1e-5
+from matchattention.runtime.kernels.rows import padded
 
 
 def pack_position(cross: Tensor, self_position: Tensor) -> Tensor:
@@ -78,12 +76,12 @@ class PackedBlock(nn.Module):
         channels = block.config.channels
         inner = channels // block.config.compression
         self.beta = nn.Buffer(block.beta.detach().float().clone())
-        self.before_self = PackedProjection(first.norm.weight, first.qkv.weight, None, channels, EPS, False, dtype)
+        self.before_self = PackedProjection(first.norm, first.qkv.weight, None, channels, False, dtype)
         self.self_out = PackedOutput(first.out.weight, channels, inner, dtype)
-        self.before_cross = PackedProjection(cross.norm.weight, cross.qkvg.weight, None, channels, EPS, False, dtype)
+        self.before_cross = PackedProjection(cross.norm, cross.qkvg.weight, None, channels, False, dtype)
         self.cross_out = PackedOutput(cross.out.weight, channels, inner, dtype)
         expand = feed.expand
-        self.expand = PackedProjection(block.norm.weight, expand.weight, expand.bias, channels, EPS, False, dtype)
+        self.expand = PackedProjection(block.norm, expand.weight, expand.bias, channels, False, dtype)
         self.gate = PackedGate(feed, dtype)
 
 
@@ -144,9 +142,7 @@ class FusedStage(nn.Module):
         new_position = torch.empty_like(position)
         result = features.new_empty((*features.shape[:3], after.outputs), dtype=dtype)
         rows, columns = config.window
-        launch(
-            block_attention_kernel,
-            (images * tiles_y * tiles_x, tile.shares),
+        block_attention_kernel[(images * tiles_y * tiles_x, tile.shares)](
             features,
             position,
             mixed,
@@ -193,6 +189,6 @@ class FusedStage(nn.Module):
             TILE_Y=tile_y,
             TILE_X=tile_x,
             num_warps=tile.warps,
-            num_stages=tile.stages,
+            num_stages=STAGES,
         )
         return new_features, new_position, result

@@ -1,4 +1,4 @@
-"""A network made ready to run and no longer to train: number format, memory layout, padded matrices."""
+"""A network made ready to run and no longer to train: number format, memory layout, padded matrices, lean blocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PaddedProjection(nn.Module):
         return F.linear(F.pad(tokens, (0, more)) if more else tokens, self.weight, self.bias)
 
 
-class FrozenNorm(LayerNorm):
+class KernelNorm(LayerNorm):
     """A `LayerNorm` of half-precision rows in one kernel; PyTorch needs three, and is slow for odd widths."""
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class FrozenNorm(LayerNorm):
         return layer_norm(tokens, self.weight, self.eps)
 
 
-def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> MatchNetwork:
+def prepare(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> MatchNetwork:
     """A copy of `model` for inference alone.
 
     Weights are stored in `dtype`. The scales between features and positions stay fp32, as the positions do.
@@ -76,7 +76,7 @@ def freeze(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Mat
     if device.type == "cuda":
         replace_layers(network)
         if dtype != torch.float32 and kernels.TRITON_IS_INSTALLED:
-            from matchattention.runtime.lean_network import make_lean
+            from matchattention.runtime.lean.network import make_lean
 
             make_lean(network)
     network.encoder = InDtype(network.encoder, dtype)  # type: ignore[assignment]
@@ -98,7 +98,7 @@ def replace_layers(module: nn.Module) -> None:
         if isinstance(child, Projection):
             setattr(module, name, PaddedProjection(child))
         elif isinstance(child, LayerNorm):
-            norm = FrozenNorm(child.weight.shape[0], child.eps)
+            norm = KernelNorm(child.weight.shape[0], child.eps)
             norm.weight = child.weight
             setattr(module, name, norm)
         else:

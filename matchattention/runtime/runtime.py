@@ -1,0 +1,212 @@
+"""A network that runs: (image0, image1, initial) -> field, the fastest way that works here.
+
+```python
+match = Runtime(matchattention.load("rt"))
+field = match(left, right)                # (2, H, W, 2) px: both views, from uint8 images (1, 3, H, W)
+field = match(left, right, field)         # the next frame starts from the last one's field
+```
+
+A mode says whose kernels run, and whether they are replayed as one CUDA graph:
+
+| mode | kernels | replayed |
+|---|---|---|
+| eager, eager-graph | PyTorch's, and ours between its matrix products (`lean`) | no, yes |
+| compiled, compiled-graph | inductor's, after minutes of compiling | no, yes |
+| fused, fused-graph | ours, everything between two convolutions in one (`fused`) | no, yes |
+
+Every mode takes a batch, and a field to start from; a graph is made for each shape with a start and without one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from matchattention.errors import InputError, first_line
+from matchattention.models.network import MatchNetwork
+from matchattention.runtime.graph import PassGraph
+from matchattention.runtime.memory import ran_out_of_memory
+from matchattention.runtime.precision import choose_device, choose_precision
+from matchattention.runtime.prepared import prepare
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["eager", "compiled", "fused", "eager-graph", "compiled-graph", "fused-graph"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+PAYS_FROM = 3  # pairs of one shape: capturing costs about as much as two of them
+MOST_GRAPHS = 4  # each keeps the memory of a whole pass: two shapes, each with and without a start
+
+Finish = Callable[[Tensor], tuple[Tensor, ...]]
+# Shape of an image, and whether a field to start from came with it.
+_Key = tuple[tuple[int, ...], bool]
+
+
+class Runtime:
+    """One network on one device.
+
+    Args:
+        model: any `MatchNetwork`; it is copied.
+        device: "auto" (the GPU where there is one), "cpu", "cuda", …
+        precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16", "bf16". Positions are always fp32.
+        mode: one of `MODES`, or "auto": "eager" on a CPU; on a GPU fused kernels where the network has them, replayed
+            as a graph as soon as a shape comes again. What fails there is logged, and a slower way taken.
+        finish: computed from every field, (2B, H, W, 2) px, in the same graph.
+
+    Attributes:
+        network: the copy, in eager mode.
+        ran: the mode of the last call.
+    """
+
+    def __init__(
+        self,
+        model: MatchNetwork,
+        device: str | torch.device = "auto",
+        precision: str = "auto",
+        mode: Mode | Literal["auto"] = "auto",
+        finish: Finish | None = None,
+    ) -> None:
+        if mode != "auto" and mode not in MODES:
+            raise InputError(f"There is no mode '{mode}': use auto, {', '.join(MODES)}.")
+        self.device = choose_device(device)
+        self.dtype = choose_precision(precision, self.device)
+        if mode.endswith("-graph") and not _has_graphs(self.device):
+            raise InputError(f"A CUDA graph needs a GPU: mode '{mode}' cannot run on {self.device}.")
+        self.mode = mode
+        self.network = prepare(model, self.device, self.dtype)
+        self.ran: str | None = None
+        self._finish = finish
+        self._passes: dict[str, Callable[..., Tensor]] = {"eager": self._eager}
+        if mode.startswith("compiled"):
+            self._passes["compiled"] = torch.compile(self._eager, fullgraph=True, dynamic=False)
+        if mode.startswith("fused") or (mode == "auto" and fuses_well(model, self.device, self.dtype)):
+            self._passes["fused"] = fuse(model, self.device, self.dtype)
+        self._ways = [name for name in ("fused", "eager") if name in self._passes] if _has_graphs(self.device) else []
+        self._met: Counter[_Key] = Counter()
+        self._graphs: dict[_Key, PassGraph] = {}
+
+    def __call__(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
+        """Match pairs.
+
+        Args:
+            image0: (B, 3, H, W) uint8, or float with whole numbers in [0, 255], on any device.
+            image1: the same for the other view.
+            initial: (2B, H, W, 2) px to start from instead of the search.
+
+        Returns:
+            (2B, H, W, 2) fp32 px: offsets of the first views' pixels, then of the second's. It may be overwritten by
+            the next call.
+        """
+        return self.run(image0, image1, initial)[0]
+
+    @torch.inference_mode()
+    def run(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The field, then what `finish` makes of it."""
+        key = (tuple(image0.shape), initial is not None)
+        self._met[key] += 1
+        call = image0.to(self.device), image1.to(self.device), None if initial is None else initial.to(self.device)
+        if self.mode != "auto":
+            return self._in_mode(self.mode, key, call)
+        # A field to start from is a video's: many more frames will come.
+        comes_again = self._met[key] >= (1 if initial is not None else PAYS_FROM)
+        while self._ways:
+            kernels = self._ways[0]
+            mode = f"{kernels}-graph" if comes_again else kernels
+            try:
+                return self._in_mode(mode, key, call)
+            except Exception as error:
+                if ran_out_of_memory(error) or (mode == "eager"):
+                    raise
+                # Both are optimisations: what they cannot do still runs kernel by kernel.
+                height, width = image0.shape[-2:]
+                logger.warning("mode '%s' failed at %dx%d, going on without it: %s", mode, width, height, _why(error))
+                self._ways.pop(0)
+                self._graphs.clear()
+        return self._in_mode("eager", key, call)
+
+    def forget(self) -> None:
+        """Give the memory of all graphs back."""
+        self._graphs.clear()
+        self._met.clear()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _in_mode(self, mode: str, key: _Key, call: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, ...]:
+        kernels, _, graph = mode.partition("-")
+        result = self._graph(key, kernels)(*call) if graph else self._pass(kernels, *call)
+        self.ran = mode
+        return result
+
+    def _pass(self, kernels: str, image0: Tensor, image1: Tensor, initial: Tensor | None) -> tuple[Tensor, ...]:
+        field = self._passes[kernels](image0, image1, initial)
+        return (field,) if self._finish is None else (field, *self._finish(field))
+
+    def _eager(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
+        return self.network(image0.float(), image1.float(), initial).field
+
+    def _graph(self, key: _Key, kernels: str) -> PassGraph:
+        shape, starts = key
+        graph = self._graphs.pop(key, None)
+        if graph is None:
+            while len(self._graphs) >= MOST_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            graph = PassGraph(lambda *call: self._pass(kernels, *call), shape, self.device, starts)
+        self._graphs[key] = graph
+        return graph
+
+
+def fuse(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """A copy of `model` as a `FusedNetwork`, whose kernels are compiled side by side at its first call.
+
+    Raises:
+        InputError: this network cannot be fused, and why.
+    """
+    reason = why_not_fused(model)
+    if reason is not None:
+        raise InputError(reason)
+    from matchattention.runtime.fused.network import FusedNetwork
+
+    return CompiledFirst(FusedNetwork(model, dtype).to(device), dtype)
+
+
+class CompiledFirst(nn.Module):
+    """A fused network that takes bytes, and compiles what it launches before its first call."""
+
+    def __init__(self, network: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.network, self.dtype = network, dtype
+        self._compiled = False
+
+    def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
+        if image0.is_cuda and not self._compiled:
+            from matchattention.runtime.compiling import compile_network
+
+            self._compiled = True
+            compile_network(self.network.config, self.dtype, tuple(image0.shape), image0.device)  # type: ignore[arg-type]
+        return self.network(image0.to(torch.uint8), image1.to(torch.uint8), initial)
+
+
+def fuses_well(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether fused kernels are the fastest way: on a GPU, in half precision, for networks that have them."""
+    return device.type == "cuda" and dtype != torch.float32 and why_not_fused(model) is None
+
+
+def why_not_fused(model: MatchNetwork) -> str | None:
+    """One sentence that says why a network is not fused here, or None when it is."""
+    try:
+        from matchattention.runtime.fused.network import why_not_fused
+    except ImportError as error:
+        return f"Triton cannot be imported ({error})."
+    return why_not_fused(model.config)
+
+
+def _has_graphs(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def _why(error: Exception) -> str:
+    return first_line(error)[:300]
