@@ -1,6 +1,6 @@
 """What each ingredient of the rendered scenes is worth: the same short training without it, measured on real pairs.
 
-    python3 benchmarks/scene_ablations.py --seconds 70 --eval-pairs local/eval_pairs.bin --output ablations.json
+    python3 benchmarks/scene_ablations.py --seconds 70 --validate shards:local/real.tar --output ablations.json
     python benchmarks/scene_ablations.py --table ablations.json [MORE.json ...]     prints what the files hold
 
 Every variant begins with the same random weights and sees as many GPU seconds. The step is compiled and captured once
@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from matchattention.training.compilation import load_caches, use_cache_folder
+from matchattention.training.compilation import use_cache_folder
 
 WARM_UP = 200  # steps
 COOL_DOWN = 0.4  # of a variant's time
@@ -56,10 +56,10 @@ class Trainings:
         from matchattention.synth.world.config import PRESETS
         from matchattention.training.batch_norms import BatchNorms
         from matchattention.training.build import use_fast_arithmetic
-        from matchattention.training.eval_pairs import read_pairs
         from matchattention.training.losses import LossConfig
         from matchattention.training.optimizer import OptimizerConfig, Updater
         from matchattention.training.presets import TINY
+        from matchattention.training.real_pairs import read_real_pairs
         from matchattention.training.step import TrainingStep
         from matchattention.training.validation import Validator
 
@@ -68,7 +68,7 @@ class Trainings:
         self.size = tuple(int(part) for part in arguments.size.split("x"))
         self.batch, self.rate, self.seconds = arguments.batch, arguments.rate, arguments.seconds
         self.scenes = PRESETS[arguments.scenes]
-        self.real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
+        self.real = read_real_pairs(arguments.validate, most=100)
         torch.manual_seed(0)
         model = create_model(TINY if arguments.model == "tiny" else arguments.model).to(self.device).train()
         on_gpu = self.device.type == "cuda"
@@ -157,10 +157,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=8e-4)
     parser.add_argument("--model", default="rt")
     parser.add_argument("--scenes", default="mixed", help="the renderer's preset that variants differ from")
-    parser.add_argument("--eval-pairs", type=Path, help="packed real pairs (scripts/pack_eval_pairs.py)")
+    parser.add_argument("--validate", action="append", default=[], metavar="NAME:PATH", help="real pairs to measure")
     parser.add_argument("--output", type=Path, default=Path("scene_ablations.json"))
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
-    parser.add_argument("--load-cache", type=Path)
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="print what these hold, train nothing")
     arguments = parser.parse_args()
     if arguments.table:
@@ -171,8 +170,6 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no variant '{sorted(unknown)[0]}': choose from {', '.join(known)}")
     use_cache_folder(arguments.cache)
-    if arguments.load_cache is not None:
-        load_caches(arguments.load_cache, arguments.cache)
 
     from matchattention.bench.report import circumstances
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from matchattention.training.compilation import load_caches, save_caches, use_cache_folder
+from matchattention.training.compilation import use_cache_folder
 
 BEGAN = time.monotonic()
 
@@ -46,8 +46,6 @@ def main() -> None:
     parser.add_argument("--modes", default="eager,capture,compile,graph")
     parser.add_argument("--source", default="scenes", choices=("scenes", "photos", "cards"))
     parser.add_argument("--cache", type=Path, default=Path("runs/cache"))
-    parser.add_argument("--load-cache", type=Path)
-    parser.add_argument("--save-cache", type=Path, help="pack the compile caches into this folder at the end")
     arguments = parser.parse_args()
     use_cache_folder(arguments.cache)
 
@@ -63,8 +61,6 @@ def main() -> None:
     from matchattention.training.supply import make_source
 
     height, width = (int(part) for part in arguments.size.split("x"))
-    if arguments.load_cache is not None:
-        attempt("loading caches", lambda: say(f"caches: {load_caches(arguments.load_cache, arguments.cache)}"))
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     say(f"torch {torch.__version__}, {torch.cuda.get_device_name() if on_gpu else 'cpu'}")
@@ -155,9 +151,6 @@ def main() -> None:
         for mode, value in losses.items():
             difference = abs(value - losses["eager"]) / abs(losses["eager"])
             say(f"{mode}: loss differs from eager's by {100 * difference:.3f} %")
-    if arguments.save_cache is not None:
-        parts = attempt("saving caches", lambda: save_caches(arguments.cache, arguments.save_cache, 15 << 20, 30 << 20))
-        say(f"caches: {[(part.name, part.stat().st_size) for part in parts or []]}")
     say("done")
 
 

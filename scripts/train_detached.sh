@@ -1,28 +1,37 @@
 #!/bin/bash
 # A training that outlives the call that starts it, for machines lent a few minutes at a time.
 #
-#   scripts/train_detached.sh start FOLDER ARGS...   begins `matchattention train ARGS... --export FOLDER`, returns at once
-#   scripts/train_detached.sh wait FOLDER SECONDS    waits for its end, at most so long, and shows the end of its log
+#   scripts/train_detached.sh start FOLDER RUN ARGS...   begins `matchattention train ARGS... --output RUN`, returns at once;
+#                                                        RUN's checkpoint, state, caches and log are exported to FOLDER
+#   scripts/train_detached.sh wait FOLDER SECONDS        waits for its end, at most so long, and shows the end of its log
 #
-# The command must have a --minutes limit of its own: nothing here stops it.
+# CACHE=DIR takes the compile caches of an earlier export. The command must have a --minutes limit of its own: nothing here
+# stops it.
 set -u
 verb=$1
 folder=$2
 shift 2
 log=$folder/train.log
-running() { [ -f "$folder/pid" ] && kill -0 "$(cat "$folder/pid")" 2>/dev/null; }
+running() { [ -f "$folder/$1" ] && kill -0 "$(cat "$folder/$1")" 2>/dev/null; }
 case $verb in
   start)
+    run=$1
+    shift
     mkdir -p "$folder"
-    PYTHONUNBUFFERED=1 PYTHONPATH=${PYTHONPATH:-.} setsid nohup python3 -m matchattention train "$@" --export "$folder" \
-      > "$log" 2>&1 < /dev/null &
+    export PYTHONUNBUFFERED=1 PYTHONPATH=${PYTHONPATH:-.}
+    if [ -n "${CACHE:-}" ]; then python3 scripts/lent_gpu.py unpack "$CACHE" runs/cache; fi
+    setsid nohup python3 -m matchattention train "$@" --output "$run" > "$log" 2>&1 < /dev/null &
     echo $! > "$folder/pid"
+    setsid nohup python3 scripts/lent_gpu.py export "$run" "$folder" --watch "$(cat "$folder/pid")" \
+      > "$folder/export.log" 2>&1 < /dev/null &
+    echo $! > "$folder/exporter"
     ;;
   wait)
     end=$((SECONDS + $1))
-    while running && [ $SECONDS -lt $end ]; do sleep 1; done
-    if running; then echo "still running"; else echo "ended"; fi
+    while { running pid || running exporter; } && [ $SECONDS -lt $end ]; do sleep 1; done
+    if running pid; then echo "still running"; elif running exporter; then echo "ended, exporting"; else echo "ended"; fi
     tail -c 5000 "$log"
+    cat "$folder/export.log"
     ;;
   *)
     echo "first argument: start or wait" >&2

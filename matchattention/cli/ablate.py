@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--base", default="rt", help="the network that rows are variants of; tiny for a test (rt)")
     how = parser.add_argument_group("how")
     how.add_argument(
-        "--eval-pairs", type=Path, help="packed real pairs to measure on, too (scripts/pack_eval_pairs.py)"
+        "--validate",
+        action="append",
+        metavar="NAME[/SPLIT]:PATH",
+        help="real pairs to measure on, too, never trained on",
     )
     how.add_argument("--time-limit", type=float, metavar="SECONDS", help="of the process; no training begins too late")
     how.add_argument("--at-once", type=int, default=1, help="trainings that take turns on one GPU (1)")
@@ -94,14 +97,14 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.bench import report
     from matchattention.training.build import choose_device
     from matchattention.training.distributed import Replicas
-    from matchattention.training.eval_pairs import read_pairs
+    from matchattention.training.real_pairs import read_real_pairs
 
     say = functools.partial(print, flush=True)
     rows = choose_rows(arguments.table, arguments.rows.split(",") if arguments.rows else None)
     seeds = _seeds(arguments.seeds)
     budget = _budget(arguments)
     device = choose_device(arguments.device, Replicas())
-    real = read_pairs(arguments.eval_pairs) if arguments.eval_pairs is not None else []
+    real = read_real_pairs(arguments.validate or (), most=100)
     output = arguments.output or report.path_of("ablations", device)
     results = Results(budget, [f"{pair.dataset}/{pair.name}" for pair in real])
     for path in (output, arguments.resume):

@@ -6,31 +6,40 @@ import argparse
 import dataclasses
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
-    from matchattention.training.presets import Preset, SourceConfig
+    from matchattention.data.augmentation import AugmentationConfig
+    from matchattention.models.config import NetworkConfig
+    from matchattention.training.optimizer import OptimizerConfig
+    from matchattention.training.recipe import Preset, SourceConfig
+    from matchattention.training.schedule import ScheduleConfig
 
 SHORT_RUN = 15.0  # minutes; shorter runs are validated at their end only
 _EPILOG = """
 examples:
   matchattention train rt-synth --minutes 9              nine minutes on rendered scenes, then saves
   matchattention train rt-synth --minutes 9 --cooldown   nine more, ending at a low learning rate
+  matchattention train rt-synth --model xl --dry-run     what training XL would take
   matchattention train rt --data folder:PAIRS            fine-tunes the shipped weights on your own pairs
-  torchrun --nproc-per-node 8 -m matchattention train rt-synth --minutes 60
+  matchattention train rt --data folder:PAIRS --left '*/left.png' --right '*/right.png' --truth '*/depth.png' \\
+      --png-scale 100                                    the same with files named so, PNG values in 1/100 px
+  matchattention train paper-scene-flow --data-root /data --checkpoint-activations
+  torchrun --nproc-per-node 8 --max-restarts 3 -m matchattention train rt-synth --minutes 60
 
-Everything lands in runs/NAME: state.pt (continues exactly), model.safetensors (averaged weights, fp16),
-log.jsonl. A run that has a state there goes on with it; --fresh begins anew.
+Everything lands in runs/NAME: state.pt and state-previous.pt (continue exactly), model.safetensors (averaged weights,
+fp16), log.jsonl. A run that has a state there goes on with it; --fresh begins again.
 """
+_LAYOUT = ("left", "right", "truth", "visible", "occluded", "invalid", "png_scale")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     from matchattention.training.presets import PRESETS
 
-    lines = "\n".join(f"  {name:12} {preset.summary}" for name, preset in PRESETS.items())
+    lines = "\n".join(f"  {name:16} {preset.summary}" for name, preset in PRESETS.items())
     parser.epilog = f"presets:\n{lines}\n{_EPILOG}"
     parser.add_argument("preset", help="what to train, see below")
     limit = parser.add_argument_group("how long")
@@ -38,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limit.add_argument("--steps", type=int, help="total steps over all runs")
     limit.add_argument("--cooldown", action="store_true", help="let the learning rate fall at the end of this run")
     limit.add_argument("--cooldown-fraction", type=float, help="last share of the run in which it falls (0.3)")
+    limit.add_argument("--dry-run", action="store_true", help="print the plan with its memory and time, train nothing")
+    limit.add_argument("--tflops", type=float, help="of --dry-run: arithmetic a GPU does a second, 1e12 (an H200's)")
+    limit.add_argument("--processes", type=int, help="of --dry-run: GPUs it is meant for (1)")
     what = parser.add_argument_group("what")
+    what.add_argument("--model", help="any network of `matchattention models` instead of the preset's")
     what.add_argument(
         "--size",
         action="append",
@@ -46,31 +59,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="crop size instead of the preset's stages; repeat for several of equal length",
     )
     what.add_argument("--batch", type=int, help="pairs a step, over all processes")
+    what.add_argument("--accumulate", type=int, metavar="N", help="a step's batch in N parts, one after the other")
     what.add_argument(
+        "--checkpoint-activations",
+        action="store_true",
+        help="compute activations again on the way back instead of keeping them: less memory, a third more arithmetic",
+    )
+    what.add_argument("--rate", type=float, help="peak learning rate")
+    what.add_argument(
+        "--scale-rate",
+        choices=("sqrt", "linear"),
+        help="multiply the preset's rate by the square root, or by the whole, of --batch over the preset's batch",
+    )
+    what.add_argument("--optimizer", choices=("adamw", "muon"))
+    what.add_argument("--schedule", choices=("constant", "one-cycle"))
+    what.add_argument("--ema-horizon", type=float, metavar="STEPS", help="steps that the weights' average looks back")
+    what.add_argument("--seed", type=int, help="of everything random (0)")
+    data = parser.add_argument_group("data")
+    data.add_argument(
         "--source",
         action="append",
         metavar="KIND[:PRESET][=WEIGHT]",
         help="scenes, photos, moving-photos or cards, instead of the preset's; repeat to mix",
     )
-    what.add_argument(
+    data.add_argument(
         "--data",
         action="append",
-        metavar="NAME:PATH[=WEIGHT]",
-        help="a dataset on disk, beside the preset's sources; repeat to mix",
+        metavar="NAME[/SPLIT]:PATH[=WEIGHT]",
+        help="a dataset on disk (names as in `evaluate`), or shards:URL of `matchattention shard`; it fills in the "
+        "preset's dataset of that name or stands beside its sources; repeat to mix",
     )
-    what.add_argument("--rate", type=float, help="peak learning rate")
-    what.add_argument("--optimizer", choices=("adamw", "muon"))
-    what.add_argument("--schedule", choices=("constant", "one-cycle"))
-    what.add_argument("--seed", type=int, help="of everything random (0)")
+    data.add_argument("--data-root", type=Path, help="folder that holds the preset's datasets by their names")
+    data.add_argument("--data-license", metavar="TEXT", help="of your data, for the checkpoint's card")
+    data.add_argument(
+        "--augment",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a strength of the augmentation of files (docs/training.md), e.g. scale=-0.4,0.8 or eraser_probability=0",
+    )
+    data.add_argument(
+        "--held-out",
+        type=float,
+        metavar="SHARE",
+        help="share of each dataset's pairs to measure with instead of training on (0.1 with --data, else 0)",
+    )
+    data.add_argument(
+        "--validate", action="append", metavar="NAME[/SPLIT]:PATH", help="pairs to measure with, never trained on"
+    )
+    for name in _LAYOUT:
+        kind = float if name == "png_scale" else str
+        data.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            metavar="SCALE" if kind is float else "PATTERN",
+            help="what 16-bit PNG disparities are divided by (256)"
+            if kind is float
+            else f"file names of --data folder:PATH: {name}, * stands for any text",
+        )
     where = parser.add_argument_group("where")
     where.add_argument("--name", help="folder under runs/ (the preset's name)")
     where.add_argument("--output", type=Path, help="folder of the run instead of runs/NAME")
     where.add_argument("--start", help="begin with these weights: a shipped model's name or a file")
-    where.add_argument("--resume", type=Path, help="continue this run or export")
-    where.add_argument("--fresh", action="store_true", help="begin anew even where a state is")
-    where.add_argument("--export", type=Path, help="also write what travels: parts of less than 16 MiB")
+    where.add_argument("--resume", type=Path, help="continue the run in this folder")
+    where.add_argument("--fresh", action="store_true", help="begin again even where a state is")
     where.add_argument("--cache", type=Path, default=Path("runs/cache"), help="compile caches (runs/cache)")
-    where.add_argument("--load-cache", type=Path, help="folder of an export whose compile caches to use")
     how = parser.add_argument_group("how")
     how.add_argument("--device", default="auto", help="auto, cpu or cuda")
     how.add_argument(
@@ -79,19 +131,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="graph",
         help="fastest to try on a GPU: compiled blocks in a CUDA graph, plain kernels in one, compiled, neither",
     )
-    how.add_argument("--eval-pairs", type=Path, help="packed real pairs to watch (scripts/pack_eval_pairs.py)")
+    how.add_argument(
+        "--shard", action="store_true", help="spread weights over the processes of torchrun (FSDP2); AdamW only"
+    )
     how.add_argument(
         "--validate-minutes",
         type=float,
         help=f"between validations; 0 for the end only (3, but 0 for runs of less than {SHORT_RUN:.0f} minutes)",
     )
     how.add_argument("--validation-pairs", type=int, help="held-out rendered pairs (16); 0 for none")
+    how.add_argument("--save-seconds", type=float, default=60.0, help="between saved states (60)")
     how.add_argument("--log-seconds", type=float, default=10.0)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train."""
-    from matchattention.training.compilation import load_caches, use_cache_folder
+    from matchattention.training import clock
+    from matchattention.training.presets import find_preset
+
+    preset = _adjusted(find_preset(arguments.preset), arguments)
+    if arguments.dry_run:
+        from matchattention.training.plan import H200_TFLOPS, plan
+
+        tflops = H200_TFLOPS if arguments.tflops is None else arguments.tflops
+        if not tflops > 0:
+            raise InputError(f"--tflops must be above zero, not {tflops:g}")
+        print(plan(preset, max(arguments.processes or 1, 1), tflops, arguments.shard))
+        return
+    clock.arm(preset.minutes)
+    try:
+        _train(arguments, preset)
+    finally:
+        clock.disarm()
+
+
+def _train(arguments: argparse.Namespace, preset: Preset) -> None:
+    from matchattention.training.compilation import use_cache_folder
 
     use_cache_folder(arguments.cache)  # before torch compiles anything
     import torch
@@ -99,37 +174,38 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.training import distributed
     from matchattention.training.build import build_model, choose_device
     from matchattention.training.loop import RunOptions, Trainer
-    from matchattention.training.presets import find_preset
-    from matchattention.training.state import STATE_FILE
-    from matchattention.training.supply import make_source
+    from matchattention.training.real_pairs import RealPair, read_real_pairs
+    from matchattention.training.state import has_state
+    from matchattention.training.supply import make_source, require_paths
 
-    preset = _adjusted(find_preset(arguments.preset), arguments)
-    if arguments.load_cache is not None:
-        load_caches(arguments.load_cache, arguments.cache)
+    require_paths(preset.sources)
     replicas = distributed.join()
     try:
         device = choose_device(arguments.device, replicas)
         folder = arguments.output or Path("runs") / (arguments.name or arguments.preset)
         resume = arguments.resume
-        if resume is None and not arguments.fresh and (folder / STATE_FILE).is_file():
+        fresh = arguments.fresh and not distributed.restarted()
+        if has_state(folder) and not fresh and (resume is None or distributed.restarted()):
             resume = folder
         torch.manual_seed(preset.seed)
-        source = make_source(preset.sources, preset.seed, device)
-        # Held-out pairs come from the first renderer; a pool or a mirror would only repeat them.
+        held_out: list[RealPair] = []
+        source = make_source(preset.sources, preset.seed, device, held_out, replicas, preset.accumulate)
+        # Rendered validation pairs come from the first renderer; a pool or a mirror would only repeat them.
         rendered = [dataclasses.replace(c, pool=0, mirror=False) for c in preset.sources if c.kind != "data"][:1]
-        held_out = make_source(rendered, preset.seed + 1_000_003, device) if rendered else None
+        unseen = make_source(rendered, preset.seed + 1_000_003, device) if rendered else None
         model, config = build_model(preset, device, weights=resume is None)
         options = RunOptions(
             folder=folder,
             resume=resume,
-            export=arguments.export,
-            cache=arguments.cache,
             fastest=arguments.mode,
-            eval_pairs=arguments.eval_pairs,
+            shard=arguments.shard,
             log_seconds=arguments.log_seconds,
+            save_seconds=arguments.save_seconds,
             validate_seconds=_validate_seconds(arguments.validate_minutes, preset.minutes),
+            data_license=arguments.data_license,
         )
-        Trainer(preset, options, model, config, source, held_out, replicas).run()
+        real = held_out + read_real_pairs(arguments.validate or ())
+        Trainer(preset, options, model, config, source, unseen, replicas, real).run()
     finally:
         distributed.leave()
 
@@ -143,45 +219,158 @@ def _validate_seconds(asked: float | None, minutes: float | None) -> float | Non
 
 def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
     """The preset with what the command line changes."""
-    schedule = preset.schedule
-    if arguments.rate is not None:
-        schedule = dataclasses.replace(schedule, peak=arguments.rate)
-    if arguments.schedule is not None:
-        schedule = dataclasses.replace(schedule, kind=arguments.schedule)
-    if arguments.cooldown:
-        schedule = dataclasses.replace(schedule, cooldown=True)
-    if arguments.cooldown_fraction is not None:
-        schedule = dataclasses.replace(schedule, cooldown_fraction=arguments.cooldown_fraction)
-    optimizer = preset.optimizer
-    if arguments.optimizer is not None:
-        optimizer = dataclasses.replace(optimizer, kind=arguments.optimizer)
     stages = preset.stages
     if arguments.size:
         stages = tuple(_parse_size(text, preset.stages[0].batch) for text in arguments.size)
     if arguments.batch is not None:
         stages = tuple(dataclasses.replace(stage, batch=arguments.batch) for stage in stages)
-    sources = preset.sources
-    if arguments.source:
-        sources = tuple(_parse_source(text) for text in arguments.source)
-    for text in arguments.data or ():
-        name, weight = _split_weight(text)
-        sources = (*sources, _data_source(name, weight))
     steps = preset.steps if arguments.steps is None else arguments.steps
     minutes = arguments.minutes
     if minutes is None and steps is None:
         minutes = preset.minutes  # a preset's time is for runs that nothing else ends
-    return dataclasses.replace(
+    model, start = _model_and_start(preset, arguments)
+    adjusted = dataclasses.replace(
         preset,
+        model=model,
+        start=start,
         minutes=minutes,
         steps=steps,
-        schedule=schedule,
-        optimizer=optimizer,
+        schedule=_schedule(preset, arguments, stages[0].batch),
+        optimizer=_optimizer(preset, arguments),
         stages=stages,
-        sources=sources,
-        start=arguments.start or preset.start,
+        sources=_sources(preset, arguments),
+        accumulate=arguments.accumulate or preset.accumulate,
+        recompute=arguments.checkpoint_activations or preset.recompute,
         validation_pairs=preset.validation_pairs if arguments.validation_pairs is None else arguments.validation_pairs,
         seed=preset.seed if arguments.seed is None else arguments.seed,
     )
+    _check_task(adjusted)
+    return adjusted
+
+
+def _model_and_start(preset: Preset, arguments: argparse.Namespace) -> tuple[str | NetworkConfig, str | None]:
+    from matchattention.models.registry import NETWORKS
+
+    if arguments.model is None:
+        return preset.model, arguments.start or preset.start
+    if arguments.model not in NETWORKS:
+        raise InputError(f"unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
+    # A preset that begins with its own network's weights now begins with the other network's; other starts do not fit.
+    own = arguments.model if preset.start == preset.model else None
+    return arguments.model, arguments.start or (preset.start if arguments.model == preset.model else own)
+
+
+def _schedule(preset: Preset, arguments: argparse.Namespace, batch: int) -> ScheduleConfig:
+    changes: dict[str, Any] = {}
+    if arguments.scale_rate is not None:
+        ratio = batch / preset.stages[0].batch
+        changes["peak"] = preset.schedule.peak * (ratio if arguments.scale_rate == "linear" else math.sqrt(ratio))
+    if arguments.rate is not None:
+        if arguments.scale_rate is not None:
+            raise InputError("give either --rate or --scale-rate, not both")
+        changes["peak"] = arguments.rate
+    if arguments.schedule is not None:
+        changes["kind"] = arguments.schedule
+    if arguments.cooldown:
+        changes["cooldown"] = True
+    if arguments.cooldown_fraction is not None:
+        changes["cooldown_fraction"] = arguments.cooldown_fraction
+    return dataclasses.replace(preset.schedule, **changes)
+
+
+def _optimizer(preset: Preset, arguments: argparse.Namespace) -> OptimizerConfig:
+    changes: dict[str, Any] = {}
+    if arguments.optimizer is not None:
+        changes["kind"] = arguments.optimizer
+    if arguments.ema_horizon is not None:
+        if not arguments.ema_horizon >= 1:
+            raise InputError(f"--ema-horizon is a number of steps, at least 1, not {arguments.ema_horizon:g}")
+        changes["average_decay"] = 1 - 1 / arguments.ema_horizon
+    return dataclasses.replace(preset.optimizer, **changes)
+
+
+def _sources(preset: Preset, arguments: argparse.Namespace) -> tuple[SourceConfig, ...]:
+    """The preset's or the given renderers, and datasets with their places, layouts, augmentation and held-out share."""
+    sources = list(preset.sources)
+    if arguments.source:
+        sources = [_parse_source(text) for text in arguments.source]
+    layout = {name: value for name in _LAYOUT if (value := getattr(arguments, name)) is not None}
+    fields: dict[str, Any] = {}
+    if arguments.augment:
+        fields["augmentation"] = _augmentation(arguments.augment)
+    if arguments.held_out is not None:
+        fields["held_out"] = arguments.held_out
+    for text in arguments.data or ():
+        name, weight = _split_weight(text)
+        given = _data_source(name, weight)
+        # The preset's own entry of that name keeps its split and weight.
+        waiting = [i for i, s in enumerate(sources) if s.kind == "data" and ":" not in s.preset]
+        place = next((i for i in waiting if sources[i].dataset == given.dataset), None)
+        if place is not None:
+            old = sources[place]
+            split = "" if "/" in name.partition(":")[0] else old.preset.removeprefix(old.dataset)
+            text_with_split = given.preset.replace(":", f"{split}:", 1)
+            keeps = old.weight if weight == 1.0 else weight
+            sources[place] = dataclasses.replace(old, preset=text_with_split, weight=keeps)
+        else:
+            usual = 0.0 if given.dataset == "shards" else 0.1  # shards are read in order, not one by one
+            held_out = usual if arguments.held_out is None else arguments.held_out
+            sources.append(dataclasses.replace(given, held_out=held_out))
+    for index, source in enumerate(sources):
+        if source.kind != "data":
+            continue
+        if ":" not in source.preset and arguments.data_root is not None:
+            source = dataclasses.replace(source, preset=f"{source.preset}:{arguments.data_root / source.dataset}")
+        if layout and source.dataset in ("folder", "folder-flow"):
+            source = dataclasses.replace(source, layout=layout)
+        sources[index] = dataclasses.replace(source, **fields)
+    if layout and not any(source.layout for source in sources):
+        raise InputError("--left, --right, --truth and the like name the files of --data folder:PATH: give it too")
+    return tuple(sources)
+
+
+def _check_task(preset: Preset) -> None:
+    """A stereo network has no answer for motion; a flow network learns from both."""
+    from matchattention.models.registry import NETWORKS
+
+    config = NETWORKS[preset.model].config if isinstance(preset.model, str) else preset.model
+    if config.task == "flow":
+        return
+    from matchattention.data.datasets import DATASETS
+
+    for source in preset.sources:
+        moving = source.kind == "moving-photos" or (source.kind == "scenes" and source.preset == "flow")
+        if moving or (source.dataset in DATASETS and DATASETS[source.dataset].kind == "flow"):
+            raise InputError(
+                f"{source.preset or source.kind} is for optical flow, the network for stereo: "
+                "choose --model rt-flow or xl-flow"
+            )
+
+
+def _augmentation(texts: list[str]) -> AugmentationConfig:
+    """From NAME=VALUE or NAME=LOW,HIGH."""
+    from matchattention.data.augmentation import AugmentationConfig
+
+    defaults = dataclasses.asdict(AugmentationConfig())
+    changes: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in defaults:
+            raise InputError(f"unknown augmentation '{name}': choose one of {', '.join(defaults)}")
+        try:
+            numbers = tuple(
+                type(one)(part) for one, part in zip(_as_tuple(defaults[name]), value.split(","), strict=True)
+            )
+        except ValueError:
+            raise InputError(
+                f"--augment {text}: give {name}={','.join(f'{one:g}' for one in _as_tuple(defaults[name]))} or the like"
+            ) from None
+        changes[name] = numbers if isinstance(defaults[name], tuple) else numbers[0]
+    return dataclasses.replace(AugmentationConfig(), **changes)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _split_weight(text: str) -> tuple[str, float]:
@@ -198,7 +387,7 @@ def _split_weight(text: str) -> tuple[str, float]:
 
 
 def _parse_source(text: str) -> SourceConfig:
-    from matchattention.training.presets import SourceConfig
+    from matchattention.training.recipe import SourceConfig
 
     name, weight = _split_weight(text)
     kind, _, preset = name.partition(":")
@@ -210,7 +399,7 @@ def _parse_source(text: str) -> SourceConfig:
 
 
 def _data_source(name: str, weight: float) -> SourceConfig:
-    from matchattention.training.presets import SourceConfig
+    from matchattention.training.recipe import SourceConfig
 
     if ":" not in name:
         raise InputError(f"--data takes NAME:PATH, such as folder:{name}")
@@ -218,7 +407,7 @@ def _data_source(name: str, weight: float) -> SourceConfig:
 
 
 def _parse_size(text: str, batch: int):  # type: ignore[no-untyped-def]
-    from matchattention.training.presets import Stage
+    from matchattention.training.recipe import Stage
 
     size, _, count = text.partition(":")
     try:

@@ -131,16 +131,24 @@ class BatchNorms:
         batches: Typical pairs, the same in every process.
         mixed_precision: Whether the training computes in bf16.
         trained: Whether the weights must go on computing what they do.
+        writes: Whether this process writes checkpoints.
     """
 
-    def __init__(self, model: nn.Module, batches: Sequence[Batch], mixed_precision: bool, trained: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Sequence[Batch],
+        mixed_precision: bool,
+        trained: bool,
+        writes: bool = True,
+    ) -> None:
         self._images = [tuple(_as_bytes(view) for view in (batch.image0, batch.image1)) for batch in batches]
         self._mixed_precision = mixed_precision
         if trained:
             insert_into_trained(model, lambda: self._run(model))
         else:
             insert(model)
-        self._twin = copy.deepcopy(model).requires_grad_(False).train()
+        self._twin = copy.deepcopy(model).requires_grad_(False).train() if writes else None
 
     def folded(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The plain network's weights, from any weights of the network with norms (their average, say).
@@ -148,9 +156,11 @@ class BatchNorms:
         The statistics are measured for these very weights: averaged weights have other features than those they
         are the average of.
         """
-        self._twin.load_state_dict(weights)
-        measure(self._twin, lambda: self._run(self._twin))
-        return folded(self._twin)
+        twin = self._twin
+        assert twin is not None
+        twin.load_state_dict(weights)
+        measure(twin, lambda: self._run(twin))
+        return folded(twin)
 
     @torch.no_grad()
     def _run(self, network: nn.Module) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
+
+from matchattention.errors import InputError
 
 _IMPORTED = time.monotonic()
 
@@ -17,6 +21,39 @@ def process_age() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - started
     except (OSError, IndexError, ValueError, AttributeError):
         return time.monotonic() - _IMPORTED
+
+
+def arm(minutes: float | None) -> None:
+    """End the process with a sentence if its time is over before `disarm` says that the first step was made.
+
+    Reading data, rendering and compiling come first and may take longer than somebody thought.
+    """
+    if minutes is None:
+        return
+    if not minutes > 0:
+        raise InputError(f"--minutes must be above zero, not {minutes:g}")
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        return
+
+    def over(number: int, frame: object) -> None:
+        raise too_short(minutes)
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(minutes * 60 - process_age(), 1e-3))
+
+
+def disarm() -> None:
+    """The first step is made: from now on the loop watches the clock."""
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def too_short(minutes: float | None) -> InputError:
+    """What to say to whoever gave too little time."""
+    return InputError(
+        f"{minutes or 0:g} minutes were over before the first step (starting, rendering and compiling count): "
+        "nothing was trained or written; give more --minutes, a smaller --size or --batch"
+    )
 
 
 class RunClock:

@@ -1,25 +1,18 @@
 """Compile a network's repeated blocks once, and keep what the compiler made.
 
-A cold compile of every block takes minutes, a warm one seconds. The caches live in one folder that can
-be packed into files small enough to travel to another machine of the same kind.
+A cold compile of every block takes minutes, a warm one seconds. The caches live in one folder, which serves another
+machine of the same kind too.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch._dynamo
 from torch import nn
-
-from matchattention.training.parts import join_parts, write_parts
-
-_NEVER_READ_BACK = {".ttir", ".ttgir", ".llir", ".ptx", ".source", ".lock"}  # of a kernel the binary is enough
 
 
 def use_cache_folder(folder: Path) -> None:
@@ -55,7 +48,11 @@ def compile_blocks(model: nn.Module, backend: str = "inductor") -> int:
             setattr(torch._dynamo.config, limit, 1024)
     count = 0
     for block in repeated_blocks(model):
-        block.compile(backend=backend, fullgraph=True, dynamic=False)
+        stands_in = block.__dict__.get("forward")  # recomputation goes around the compiled code
+        if stands_in is None:
+            block.compile(backend=backend, fullgraph=True, dynamic=False)
+        else:
+            stands_in.inner = torch.compile(stands_in.plain, backend=backend, fullgraph=True, dynamic=False)
         count += 1
     return count
 
@@ -64,42 +61,6 @@ def undo_compilation(model: nn.Module) -> None:
     """Run the plain modules again."""
     for module in model.modules():
         module._compiled_call_impl = None
+        if "forward" in module.__dict__:
+            module.forward.inner = module.forward.plain  # type: ignore[attr-defined]
     torch._dynamo.reset()
-
-
-def save_caches(cache: Path, folder: Path, part_bytes: int, most_bytes: int) -> list[Path]:
-    """Pack what compiling left behind into ``folder/cache.tar.xz.part*``; empty when it is too large.
-
-    Args:
-        cache: The folder given to `use_cache_folder`.
-        folder: Where the parts go.
-        part_bytes: Largest size of one part.
-        most_bytes: Largest size altogether.
-    """
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
-        for path in sorted(cache.rglob("*")):
-            if path.is_file() and path.suffix not in _NEVER_READ_BACK:
-                archive.add(path, arcname=str(path.relative_to(cache)))
-    data = buffer.getvalue()
-    return write_parts(data, folder / "cache.tar.xz", part_bytes) if len(data) <= most_bytes else []
-
-
-def load_caches(folder: Path, cache: Path) -> bool:
-    """Unpack parts made by `save_caches` into the cache folder; returns whether there were any."""
-    data = join_parts(folder / "cache.tar.xz")
-    if data is None:
-        return False
-    cache.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as archive:
-        archive.extractall(cache, filter="data")
-    _name_files_where_they_lie(cache / "triton")
-    return True
-
-
-def _name_files_where_they_lie(folder: Path) -> None:
-    """Triton lists the files of a kernel with their whole paths and compiles anew when these do not exist."""
-    for listing in folder.rglob("__grp__*.json"):
-        names = json.loads(listing.read_text())["child_paths"]
-        here = {name: str((listing.parent / name).resolve()) for name in names}
-        listing.write_text(json.dumps({"child_paths": here}))

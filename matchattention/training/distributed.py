@@ -46,13 +46,21 @@ class Replicas:
         parts = flat.split([gradient.numel() for gradient in gradients])
         torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients)])
 
-    def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether the flag is set on any rank, so that all ranks stop at the same step."""
+    def agree(self, values: Sequence[float], device: torch.device) -> list[float]:
+        """The largest of each value over all ranks, so that all do the same at the same step."""
         if self.count == 1:
-            return flag
-        shared = torch.tensor(float(flag), device=device)
+            return list(values)
+        shared = torch.tensor(values, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
         dist.all_reduce(shared, op=dist.ReduceOp.MAX)
-        return bool(shared.item())
+        return shared.tolist()
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """The mean of a tensor over all ranks."""
+        if self.count == 1:
+            return tensor
+        shared = tensor.clone()
+        dist.all_reduce(shared)
+        return shared / self.count
 
 
 def join() -> Replicas:
@@ -62,6 +70,11 @@ def join() -> Replicas:
     if not dist.is_initialized():
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     return Replicas(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def restarted() -> bool:
+    """Whether torchrun started this process anew because one of its workers ended (``--max-restarts``)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def leave() -> None:

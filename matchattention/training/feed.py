@@ -70,15 +70,25 @@ class Feed:
         return batch
 
     def train(
-        self, request: tuple[int, int, int, int], upcoming: int, learning_rate: float, average_steps: int
+        self,
+        request: tuple[int, int, int, int],
+        upcoming: int,
+        learning_rate: float,
+        average_steps: int,
+        *,
+        first: bool = True,
+        last: bool = True,
     ) -> None:
-        """One step on the requested samples; ``upcoming`` is the first sample of the next request."""
+        """Train on the requested samples; ``upcoming`` is the first sample of the next request.
+
+        ``first`` and ``last`` say where in a step of several micro-batches this one stands, see `TrainingStep`.
+        """
         batch = self.draw(*request)
         if self._stream is None:
-            self.step(batch, learning_rate, average_steps)
+            self.step(batch, learning_rate, average_steps, first=first, last=last)
             return
         with torch.cuda.stream(self._stream):
-            self.step(batch, learning_rate, average_steps)
+            self.step(batch, learning_rate, average_steps, first=first, last=last)
         assert self.step.consumed is not None
         assert self.step.finished is not None
         self._stream.wait_event(self.step.consumed)

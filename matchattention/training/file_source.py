@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,43 @@ import torch
 from matchattention.data.augmentation import AugmentationConfig, Pair, augment
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
+
+
+def open_samples(text: str, layout: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    """The samples of ``NAME:PATH`` or ``NAME/SPLIT:PATH``, the datasets' names as in `evaluate`, or of shards.
+
+    Args:
+        text: Which dataset, and where it lies.
+        layout: File names of ``folder`` and ``folder-flow``, by the names of `FolderPatterns`.
+    """
+    name, separator, path = text.partition(":")
+    if not separator or not path:
+        raise InputError(f"--data takes NAME:PATH, such as folder:{text}")
+    name, _, split = name.partition("/")
+    if name == "shards":
+        from matchattention.data.shards import ShardedSamples
+
+        return ShardedSamples(path)
+    from matchattention.data import datasets
+
+    patterns = None
+    if layout:
+        defaults = datasets.FLOW_PATTERNS if name == "folder-flow" else datasets.FolderPatterns()
+        patterns = replace(defaults, **layout)
+    return datasets.open(name, Path(path), split or None, patterns)
+
+
+class Chosen(Sequence[Any]):
+    """Some samples of a dataset, by their numbers."""
+
+    def __init__(self, samples: Sequence[Any], numbers: Sequence[int]) -> None:
+        self.samples, self.numbers = samples, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.samples[self.numbers[index]]
 
 
 def to_pair(sample: Any) -> Pair:
@@ -78,17 +116,6 @@ class FileSource:
         self._ahead: dict[tuple[int, int, int], Future[Pair]] = {}
         self._orders: dict[int, np.ndarray] = {}
 
-    @classmethod
-    def open(cls, text: str, seed: int, device: torch.device | str) -> FileSource:
-        """A source from ``NAME:PATH`` or ``NAME/SPLIT:PATH``, the datasets' names as in `evaluate`."""
-        from matchattention.data import datasets
-
-        name, separator, path = text.partition(":")
-        if not separator or not path:
-            raise InputError(f"--data takes NAME:PATH, such as folder:{text}")
-        name, _, split = name.partition("/")
-        return cls(datasets.open(name, Path(path), split or None), seed, device)
-
     def batch(self, first: int, count: int, height: int, width: int) -> Batch:
         """See `Source.batch`; also starts decoding the batch after it."""
         wanted = range(first, first + count)
@@ -101,7 +128,7 @@ class FileSource:
         upcoming = range(first + count, first + 2 * count)
         for key in [key for key in self._ahead if key[0] not in upcoming or key[1:] != (height, width)]:
             self._ahead.pop(key).cancel()
-        return self._collate(pairs)
+        return collate(pairs, self.device)
 
     def _load(self, index: int, height: int, width: int) -> Pair:
         epoch, place = divmod(index, len(self.samples))
@@ -113,20 +140,18 @@ class FileSource:
         stereo = not hasattr(sample, "flow")
         return augment(to_pair(sample), random, height, width, stereo=stereo, config=self.augmentation)
 
-    def _collate(self, pairs: Sequence[Pair]) -> Batch:
-        def images(name: str) -> torch.Tensor:
-            stacked = torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs]))
-            return stacked.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float()
 
-        def maps(name: str) -> torch.Tensor:
-            stacked = torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs]))
-            return stacked.to(self.device, non_blocking=True)
+def collate(pairs: Sequence[Pair], device: torch.device) -> Batch:
+    """Pairs of one size as a batch on the device."""
 
-        return Batch(
-            images("image0"),
-            images("image1"),
-            maps("field0"),
-            maps("field1"),
-            maps("valid0"),
-            maps("valid1"),
-        )
+    def stacked(name: str) -> torch.Tensor:
+        return torch.from_numpy(np.stack([getattr(pair, name) for pair in pairs])).to(device, non_blocking=True)
+
+    return Batch(
+        stacked("image0").permute(0, 3, 1, 2).float(),
+        stacked("image1").permute(0, 3, 1, 2).float(),
+        stacked("field0"),
+        stacked("field1"),
+        stacked("valid0"),
+        stacked("valid1"),
+    )

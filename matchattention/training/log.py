@@ -27,6 +27,7 @@ class TrainingLog:
         if not speaking:
             return
         folder.mkdir(parents=True, exist_ok=True)
+        _drop_half_a_line(folder / "log.jsonl")
         self._file = (folder / "log.jsonl").open("a", buffering=1)
         if tensorboard:
             try:
@@ -65,6 +66,12 @@ class TrainingLog:
         if self._curves is not None:
             self._curves.close()
             self._curves = None
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """A process killed while it wrote leaves a line that is no JSON."""
+    if path.is_file() and (content := path.read_bytes()) and not content.endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
 def progress_line(step: int, time_left: float | None, values: Mapping[str, float]) -> str:

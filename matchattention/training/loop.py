@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,27 +14,29 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from matchattention.errors import InputError
 from matchattention.models import checkpoint
 from matchattention.models.config import NetworkConfig
-from matchattention.training import compilation
+from matchattention.training import clock, sharding
 from matchattention.training.batch_norms import BATCHES, BatchNorms
-from matchattention.training.clock import RunClock
+from matchattention.training.card import make_card
 from matchattention.training.distributed import Replicas
-from matchattention.training.eval_pairs import read_pairs
 from matchattention.training.feed import Feed
 from matchattention.training.log import TrainingLog, duration, progress_line
 from matchattention.training.optimizer import Updater
-from matchattention.training.parts import write_parts
+from matchattention.training.real_pairs import RealPair
 from matchattention.training.recipe import Preset, Stage
+from matchattention.training.recomputation import recompute_blocks
 from matchattention.training.schedule import learning_rate
 from matchattention.training.sources import Source
-from matchattention.training.state import STATE_FILE, Counters, export_compact, resume, save_state
+from matchattention.training.state import Counters, load_state, state_content, write_state
 from matchattention.training.step import Mode, TrainingStep
 from matchattention.training.validation import METRICS, Validator, untuned_convolutions
 
 CHECKPOINT_FILE = "model.safetensors"
 BEFORE_COOLDOWN = "before-cooldown"
 MINUTES_PER_STAGE = 10.0
+BATCHES_ON_CPU = 2  # that norms are measured on, where a forward pass takes seconds
 
 
 @dataclass(frozen=True)
@@ -43,31 +45,27 @@ class RunOptions:
 
     Attributes:
         folder: State, log and checkpoint of the run.
-        resume: Folder of a run or an export to continue; None to begin.
-        export: Folder for the files that travel: checkpoint and compact state in parts, caches, log.
-        part_bytes: Largest size of a file there.
-        cache: Folder of the compile caches.
-        cache_bytes: Largest size of the exported caches.
+        resume: Folder of a run to continue; None to begin.
         fastest: Fastest mode to try on a GPU.
-        eval_pairs: Packed real pairs to validate on.
+        shard: Spread the weights over the processes instead of repeating them.
         log_seconds: Time between progress lines.
         save_seconds: Time between saved states.
         validate_seconds: Time between validations; None for the end only.
         reserve_seconds: Time kept for the end of a limited run.
+        agree_every: Steps between the looks of several processes at the clock: agreeing costs a synchronisation.
+        data_license: Of the pairs from files, for the checkpoint's card; None where nobody said.
     """
 
     folder: Path
     resume: Path | None = None
-    export: Path | None = None
-    part_bytes: int = 63 << 18
-    cache: Path = Path("runs/cache")
-    cache_bytes: int = 30 << 20
     fastest: Mode = "graph"
-    eval_pairs: Path | None = None
+    shard: bool = False
     log_seconds: float = 10.0
-    save_seconds: float = 180.0
+    save_seconds: float = 60.0
     validate_seconds: float | None = 180.0
     reserve_seconds: float = 25.0
+    agree_every: int = 10
+    data_license: str | None = None
 
 
 @contextmanager
@@ -91,6 +89,26 @@ def _termination(trainer: Trainer) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _Due:
+    """What the clocks ask for now; several processes ask at the same steps and all do the same."""
+
+    def __init__(self, options: RunOptions) -> None:
+        now = time.monotonic()
+        self.intervals = {
+            "report": options.log_seconds,
+            "save": options.save_seconds,
+            "validate": options.validate_seconds,
+        }
+        self._last = dict.fromkeys(self.intervals, now)
+
+    def names(self) -> list[str]:
+        now = time.monotonic()
+        return [n for n, seconds in self.intervals.items() if seconds is not None and now - self._last[n] >= seconds]
+
+    def done(self, name: str) -> None:
+        self._last[name] = time.monotonic()
+
+
 class Trainer:
     """Carries out one run of a preset.
 
@@ -100,8 +118,9 @@ class Trainer:
         model: The network, on its device, with the weights to begin with.
         config: The network's config, for its checkpoint.
         source: Training pairs.
-        held_out: Pairs of another seed, for validation; None for none.
+        held_out: Rendered pairs of another seed, for validation; None for none.
         replicas: This process among others.
+        real: Pairs of datasets to measure with, before and after.
     """
 
     def __init__(
@@ -113,22 +132,30 @@ class Trainer:
         source: Source,
         held_out: Source | None = None,
         replicas: Replicas | None = None,
+        real: Sequence[RealPair] = (),
     ) -> None:
         self.preset, self.options = preset, options
         self.model, self.config = model, config
         self.replicas = replicas or Replicas()
+        self._check_batches()
         self.stopping = False
         self.device = next(model.parameters()).device
         self.log = TrainingLog(options.folder, self.replicas.is_first)
-        self.clock = RunClock(preset.minutes, preset.steps, self._reserve())
-        self.validator = self._make_validator(held_out)
+        self.clock = clock.RunClock(preset.minutes, preset.steps, self._reserve())
+        self.replicas.share((*model.parameters(), *model.buffers()))
+        self.validator = self._make_validator(held_out, real)
         self.norms = self._put_norms_in(source) if preset.batch_norm else None
         self.replicas.share((*model.parameters(), *model.buffers()))
+        if preset.recompute:
+            recompute_blocks(model)
+        if options.shard:
+            sharding.shard(model, self.replicas)
         self.updater = Updater(model, preset.optimizer)
         self.counters = Counters()
         if options.resume is not None:
-            self.counters = resume(options.resume, model, self.updater)
+            self.counters = load_state(options.resume, model, self.updater, self.log.warn)
             self.log.say(f"continuing {options.resume} at step {self.counters.steps}")
+        self._begun_at = self.counters.steps
         on_gpu = self.device.type == "cuda"
         masked = config is None or config.occlusion_loss
         self.step = TrainingStep(
@@ -137,19 +164,31 @@ class Trainer:
             preset.loss if masked else replace(preset.loss, mask_occlusions=False),
             mixed_precision=preset.mixed_precision and on_gpu,
             replicas=self.replicas,
+            accumulate=preset.accumulate,
         )
         self.feed = Feed(source, self.step)
+        self.before: dict[str, float] = {}
         self.latest_validation: dict[str, float] = {}
+        self._agreed_progress = 0.0
         self._stage: Stage | None = None
         self._cooling = False
-        self._cache_writer: threading.Thread | None = None
+        self._kept_weights: tuple[int, dict[str, torch.Tensor]] | None = None
+
+    def _check_batches(self) -> None:
+        parts = self.replicas.count * self.preset.accumulate
+        for stage in self.preset.stages:
+            if stage.batch % parts:
+                raise InputError(
+                    f"a batch of {stage.batch} does not divide into {self.replicas.count} processes x "
+                    f"{self.preset.accumulate} micro-batches: choose --batch or --accumulate so that it does"
+                )
 
     def _reserve(self) -> float:
         """Short runs keep a tenth of their time rather than all of it."""
         limit = self.preset.minutes
         return self.options.reserve_seconds if limit is None else min(self.options.reserve_seconds, limit * 6)
 
-    def _make_validator(self, held_out: Source | None) -> Validator | None:
+    def _make_validator(self, held_out: Source | None, real: Sequence[RealPair]) -> Validator | None:
         if not self.replicas.is_first:
             return None
         rendered = []
@@ -159,7 +198,6 @@ class Trainer:
                 held_out.batch(first, min(4, self.preset.validation_pairs - first), height, width)
                 for first in range(0, self.preset.validation_pairs, 4)
             ]
-        real = read_pairs(self.options.eval_pairs) if self.options.eval_pairs is not None else []
         if not rendered and not real:
             return None
         mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
@@ -169,30 +207,45 @@ class Trainer:
     def _put_norms_in(self, source: Source) -> BatchNorms:
         """Before the optimizer is made, which trains their scales and shifts."""
         first = self.preset.stages[0]
-        batches = [
-            source.batch(number * first.batch, first.batch, first.height, first.width) for number in range(BATCHES)
-        ]
-        mixed_precision = self.preset.mixed_precision and self.device.type == "cuda"
-        if self.device.type == "cuda":
+        on_gpu = self.device.type == "cuda"
+        # Of one process's and micro-batch's size: what fits into memory there.
+        count = first.batch // (self.replicas.count * self.preset.accumulate)
+        numbers = range(max(BATCHES if on_gpu else BATCHES_ON_CPU, 1))
+        batches = [source.batch(number * count, count, first.height, first.width) for number in numbers]
+        if on_gpu:
             torch.cuda.synchronize()  # training draws its batches on another stream
-        return BatchNorms(self.model, batches, mixed_precision, trained=self.preset.start is not None)
+        trained = self.preset.start is not None and self.options.resume is None
+        return BatchNorms(
+            self.model, batches, self.preset.mixed_precision and on_gpu, trained, writes=self.replicas.is_first
+        )
 
     def _weights_to_keep(self) -> dict[str, torch.Tensor]:
-        """The averaged weights of the plain network."""
+        """The averaged weights of the plain network, on the process that writes; the others help gathering them."""
+        if self._kept_weights is not None and self._kept_weights[0] == self.counters.steps:
+            return self._kept_weights[1]
         self.feed.wait()
-        weights = {**self.model.state_dict(), **self.updater.averaged()}
-        return weights if self.norms is None else self.norms.folded(weights)
+        spread = dict(zip(self.updater.names, self.updater.originals))
+        weights = {name: sharding.whole(value, value) for name, value in self.model.state_dict().items()}
+        weights |= {name: sharding.whole(value, spread[name]) for name, value in self.updater.averaged().items()}
+        if self.norms is not None and self.replicas.is_first:
+            weights = self.norms.folded(weights)
+        self._kept_weights = (self.counters.steps, {name: value.clone() for name, value in weights.items()})
+        return self._kept_weights[1]
 
     def run(self) -> Counters:
-        """Train until the limit or a signal, then validate, save and export; returns how far it came."""
+        """Train until the limit or a signal, then validate and save; returns how far it came.
+
+        Raises:
+            InputError: The time was over before the first step.
+        """
         with _termination(self), self._log_warnings():
             try:
                 self._train()
             except BaseException:
                 # Whatever happened, minutes of training are worth an attempt to keep them.
-                if self.counters.steps:
+                if self.counters.steps > self._begun_at and self.replicas.is_first and not self.updater.sharded:
                     with suppress(Exception):
-                        self._save(self.options.folder / STATE_FILE)
+                        self._save(self.options.folder)
                 raise
             finally:
                 self.log.record("end", self.counters.steps, {"seconds": self.counters.seconds})
@@ -201,42 +254,72 @@ class Trainer:
 
     def _train(self) -> None:
         began = time.monotonic()
+        if self.validator is not None and self.validator.has_real and self.options.resume is None:
+            self._validate("before training")
+            self.before = self.latest_validation
         self._enter_stage()
+        if not self.stopping and self.clock.is_over(self.counters.steps) and not self._has_all_steps():
+            raise clock.too_short(self.preset.minutes)
         self.clock.begin()
-        now = time.monotonic()
-        self.log.say(f"ready after {duration(now - began)}, mode {self.step.mode}")
-        logged_at, logged_samples, saved_at, validated_at, counted_at = now, self.counters.samples, now, now, now
-        while not self._over():
+        self.log.say(f"ready after {duration(time.monotonic() - began)}, mode {self.step.mode}")
+        due = _Due(self.options)
+        counted_at, logged_at, logged_samples = time.monotonic(), time.monotonic(), self.counters.samples
+        wanted, over = self._agree(due)
+        while not over:
             self._one_step()
             now = time.monotonic()
             self.counters.seconds += now - counted_at
+            if self.counters.steps == self._begun_at + 1:
+                clock.disarm()
+                self._plan_the_end(now - counted_at)
             counted_at = now
-            if now - logged_at >= self.options.log_seconds:
-                self._report(now - logged_at, self.counters.samples - logged_samples)
+            wanted, over = self._agree(due)
+            if "report" in wanted:
+                self._report(time.monotonic() - logged_at, self.counters.samples - logged_samples)
                 logged_at, logged_samples = time.monotonic(), self.counters.samples
-            if now - saved_at >= self.options.save_seconds and self.replicas.is_first:
-                self._save(self.options.folder / STATE_FILE)
-                self._write_checkpoint()  # what travels must be there before the machine may be gone
-                saved_at = time.monotonic()
-            interval = self.options.validate_seconds
-            if interval is not None and now - validated_at >= interval:
+            if "save" in wanted:
+                self._save(self.options.folder)
+                self._write_checkpoint()
+            if "validate" in wanted:
                 self._validate()
-                validated_at = time.monotonic()
+            for name in wanted:
+                due.done(name)
         self.feed.wait()
         if self.counters.samples > logged_samples:
             self._report(time.monotonic() - logged_at, self.counters.samples - logged_samples)
         self._finish()
 
-    def _over(self) -> bool:
+    def _has_all_steps(self) -> bool:
+        return self.preset.steps is not None and self.counters.steps >= self.preset.steps
+
+    def _plan_the_end(self, step_seconds: float) -> None:
+        """On a CPU the end takes as long as a few steps: norms are measured, and pairs validated, forwards only."""
+        if self.device.type == "cuda" or self.preset.minutes is None:
+            return
+        pixels = self.preset.stages[0].batch * self.preset.stages[0].height * self.preset.stages[0].width
+        measured = BATCHES_ON_CPU * pixels if self.norms is not None else 0
+        validated = self.validator.pixels if self.validator is not None else 0
+        self.clock.reserve = max(self.clock.reserve, 2 + 0.5 * step_seconds * (measured + validated) / pixels)
+
+    def _agree(self, due: _Due) -> tuple[list[str], bool]:
+        """What is due, and whether the run is over; the same for every process."""
         over = self.stopping or self.clock.is_over(self.counters.steps)
+        wanted = due.names()
         if self.replicas.count == 1:
-            return over
-        if self.preset.steps is not None and self.counters.steps >= self.preset.steps:
-            return True
-        # Clocks and signals differ between processes; agreeing costs a synchronisation, so not every step.
-        return self.counters.steps % 10 == 0 and self.replicas.any(over, self.device)
+            return wanted, over
+        if self._has_all_steps():
+            return [], True
+        if self.counters.steps % self.options.agree_every:
+            return [], False
+        names = list(due.intervals)
+        flags = [float(over), self.clock.progress(self.counters.steps), *(float(name in wanted) for name in names)]
+        over_anywhere, self._agreed_progress, *asked = self.replicas.agree(flags, self.device)
+        return [name for name, flag in zip(names, asked) if flag], bool(over_anywhere)
 
     def _progress(self) -> float:
+        """Share of the run used up; by the clock what the processes last agreed on, or their rates would differ."""
+        if self.replicas.count > 1 and not self.preset.steps:
+            return self._agreed_progress
         return self.clock.progress(self.counters.steps)
 
     def _current_stage(self) -> Stage:
@@ -261,49 +344,62 @@ class Trainer:
         self._stage = stage
         self.feed.wait()
         began = time.monotonic()
-        batch = self.feed.example(*self._request(stage))
+        batch = self.feed.example(*self._requests(stage)[0])
         mode = self.step.prepare(batch, self.options.fastest)
         seconds = time.monotonic() - began
         self.log.say(f"{stage.height}x{stage.width}, batch {stage.batch}: {mode} ready in {seconds:.0f} s")
         entry = {"height": stage.height, "width": stage.width, "mode": mode, "seconds": seconds}
         self.log.record("stage", self.counters.steps, entry)
-        if mode != "eager" and self.options.export is not None and self.replicas.is_first:
-            self._export_caches(self.options.export)
 
-    def _request(self, stage: Stage) -> tuple[int, int, int, int]:
-        """This process's samples of the next batch."""
-        count = max(stage.batch // self.replicas.count, 1)
-        # A multiple of the count per process keeps mixed sources from repeating samples.
-        batches = -(-self.counters.samples // count)
-        return (batches + self.replicas.rank) * count, count, stage.height, stage.width
+    def _requests(self, stage: Stage) -> list[tuple[int, int, int, int]]:
+        """This process's samples of the next step, one entry a micro-batch.
+
+        The processes' and micro-batches' samples are neighbours: together a step sees the same ones however many do it.
+        """
+        parts = self.preset.accumulate
+        count = stage.batch // (self.replicas.count * parts)
+        # A multiple of the count keeps mixed sources from repeating samples.
+        first = -(-self.counters.samples // count) + self.replicas.rank * parts
+        return [((first + part) * count, count, stage.height, stage.width) for part in range(parts)]
 
     def _one_step(self) -> None:
         self._enter_stage()
         assert self._stage is not None
-        request = self._request(self._stage)
+        requests = self._requests(self._stage)
         progress = self._progress()
         schedule = self.preset.schedule
         if schedule.cooldown and progress > 1 - schedule.cooldown_fraction and not self._cooling:
             self._begin_cooldown()
         rate = learning_rate(schedule, self.counters.steps, progress, self.counters.restarted_at)
-        upcoming = request[0] + request[1] * self.replicas.count
-        self.feed.train(request, upcoming, rate, self.counters.average_steps)
+        count = requests[0][1]
+        step_samples = count * len(requests) * self.replicas.count
+        begin = requests[0][0] - self.replicas.rank * count * len(requests)
+        upcoming = [request[0] for request in requests[1:]] + [requests[0][0] + step_samples]
+        for number, (request, following) in enumerate(zip(requests, upcoming)):
+            self.feed.train(
+                request,
+                following,
+                rate,
+                self.counters.average_steps,
+                first=number == 0,
+                last=number == len(requests) - 1,
+            )
         self._rate = rate
         self.counters.steps += 1
         self.counters.average_steps += 1
-        self.counters.samples = upcoming - self.replicas.rank * request[1]
+        self.counters.samples = begin + step_samples
 
     def _begin_cooldown(self) -> None:
         """Keep the state at the peak rate: it is the one to continue from."""
         self._cooling = True
-        if self.replicas.is_first and self.counters.steps:
-            self.feed.wait()
-            self._save(self.options.folder / BEFORE_COOLDOWN / STATE_FILE)
-            self._export_state()
+        if self.counters.steps:
+            self._save(self.options.folder / BEFORE_COOLDOWN)
 
     def _report(self, seconds: float, samples: int) -> None:
         self.feed.wait()
+        self.step.totals.copy_(self.replicas.mean(self.step.totals))
         values = {**self.step.read_totals(), **self.updater.read_statistics(), "rate": self._rate}
+        values["silenced"] *= self.replicas.count
         self.feed.wait()  # the sums were cleared on another stream than the one that adds to them
         self.counters.silenced += int(values["silenced"])
         self.counters.skipped += int(values["skipped"])
@@ -313,78 +409,57 @@ class Trainer:
         self.log.record("train", self.counters.steps, {**values, "samples": self.counters.samples})
         self.log.say(progress_line(self.counters.steps, self.clock.time_left(), values))
 
-    def _validate(self) -> None:
+    def _validate(self, when: str = "") -> None:
+        weights = self._weights_to_keep()
         if self.validator is None:
             return
-        self.feed.wait()
         began = time.monotonic()
         try:
             with untuned_convolutions():
-                self.latest_validation = self.validator.measure(self._weights_to_keep())
+                self.latest_validation = self.validator.measure(weights)
+        except InputError:
+            raise
         except Exception as error:  # a training must not end because measuring it failed
             self.log.warn(f"validation failed and is left out from now on: {error}")
             self.validator = None
             return
-        self.clock.reserve = self._reserve() + time.monotonic() - began
+        self.clock.reserve = max(self.clock.reserve, self._reserve() + time.monotonic() - began)
         self.log.record("validation", self.counters.steps, self.latest_validation)
-        groups = sorted({name.split("/")[0] for name in self.latest_validation})
-        for group in groups:
+        for group in sorted({name.rsplit("/", 1)[0] for name in self.latest_validation}):
             found = {name: self.latest_validation.get(f"{group}/{name}") for name in METRICS}
-            self.log.say(f"  {group}: " + "  ".join(f"{n} {v:.2f}" for n, v in found.items() if v is not None))
+            figures = "  ".join(f"{n} {v:.2f}" for n, v in found.items() if v is not None)
+            self.log.say(f"  {when + ', ' if when else ''}{group}: {figures}")
 
-    def _save(self, path: Path) -> None:
+    def _save(self, folder: Path) -> None:
         self.feed.wait()
-        save_state(path, self.model, self.updater, self.counters, self.preset.to_dict())
+        if not self.replicas.is_first and not self.updater.sharded:
+            return
+        content = state_content(self.model, self.updater, self.counters, self.preset.to_dict())
+        if self.replicas.is_first:
+            write_state(folder, content)
 
     def _finish(self) -> None:
         """State first: it is the one thing that cannot be made again."""
-        if not self.replicas.is_first:
+        if not self.counters.steps:
+            self.log.say("stopped before the first step: nothing was written")
             return
         folder = self.options.folder
-        self._save(folder / STATE_FILE)
+        self._save(folder)
         self._write_checkpoint()
-        if not self._cooling:
-            self._export_state()
-        self._validate()
+        self._validate("after training" if self.before else "")
         self._write_checkpoint()
-        if self.options.export is not None:
-            (self.options.export / "log.jsonl").write_bytes((folder / "log.jsonl").read_bytes())
-        if self._cache_writer is not None:
-            self._cache_writer.join(timeout=max(self.clock.time_left() or 0.0, 0.0) + self._reserve())
+        for name in sorted(self.before.keys() & self.latest_validation.keys()):
+            if name.endswith(("all/epe", "all/bad2")):
+                self.log.say(f"  {name}: {self.before[name]:.2f} before, {self.latest_validation[name]:.2f} after")
         self.log.say(f"{self.counters.steps} steps, {self.counters.samples} pairs; saved in {folder}")
 
     def _write_checkpoint(self) -> None:
         """The averaged weights as a checkpoint, with what is known about them."""
-        if self.config is None:
+        weights = self._weights_to_keep()
+        if self.config is None or not self.replicas.is_first:
             return
-        metadata = {
-            "license": "Apache-2.0",
-            "recipe": self.preset.to_dict(),
-            "steps": self.counters.steps,
-            "pairs": self.counters.samples,
-            "training_seconds": round(self.counters.seconds),
-            "validation": self.latest_validation,
-        }
-        path = self.options.folder / CHECKPOINT_FILE
-        checkpoint.save(self._weights_to_keep(), path, self.config, metadata, torch.float16)
-        if self.options.export is not None:
-            write_parts(path.read_bytes(), self.options.export / CHECKPOINT_FILE, self.options.part_bytes)
-
-    def _export_state(self) -> None:
-        if self.options.export is not None:
-            export_compact(
-                self.options.export, self.model, self.updater, replace(self.counters), self.options.part_bytes
-            )
-
-    def _export_caches(self, folder: Path) -> None:
-        """Compressing takes seconds of a core, not of the GPU."""
-
-        def write() -> None:
-            with suppress(Exception):  # the caches can be made again, the training cannot
-                compilation.save_caches(self.options.cache, folder, self.options.part_bytes, self.options.cache_bytes)
-
-        self._cache_writer = threading.Thread(target=write, daemon=True)
-        self._cache_writer.start()
+        card = make_card(self.preset, self.counters, self.before, self.latest_validation, self.options.data_license)
+        checkpoint.save(weights, self.options.folder / CHECKPOINT_FILE, self.config, card, torch.float16)
 
     @contextmanager
     def _log_warnings(self) -> Iterator[None]:

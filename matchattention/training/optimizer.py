@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from matchattention.errors import InputError
 from matchattention.training.muon import Muon, is_matrix
+from matchattention.training.sharding import is_sharded, own_part
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class OptimizerConfig:
         betas: AdamW's.
         momentum: Muon's.
         clip: Largest gradient norm; longer gradients are scaled down to it.
-        average_decay: Decay of the exponential average of the weights, reached gradually.
+        average_decay: Decay of the exponential average (EMA) of the weights, reached gradually; its horizon is
+            1 / (1 - decay) steps.
     """
 
     kind: Literal["adamw", "muon"] = "adamw"
@@ -36,6 +38,8 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         if self.kind not in ("adamw", "muon"):
             raise InputError(f"unknown optimizer '{self.kind}': choose adamw or muon")
+        if not 0 <= self.average_decay < 1:
+            raise InputError(f"the decay of the weights' average must lie in [0, 1), not {self.average_decay:g}")
 
 
 class Updater:
@@ -44,8 +48,12 @@ class Updater:
     Learning rate, averaging weight and statistics are device tensors, so that `update` can be captured in
     a CUDA graph and replayed with other values.
 
+    Of a sharded network it updates this process's part; a plain one has one part, the whole.
+
     Attributes:
-        average: fp32 average of every parameter, in the order of ``names``.
+        originals: The network's parameters, in the order of ``names``.
+        parameters: This process's part of each.
+        average: fp32 average of every part.
         statistics: (4,) since the last `read_statistics`: sum of gradient norms, largest norm, steps
             skipped because a gradient was not finite, steps.
     """
@@ -54,7 +62,11 @@ class Updater:
         self.config = config
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.names = [name for name, _ in named]
-        self.parameters = [p for _, p in named]
+        self.originals = [p for _, p in named]
+        self.sharded = any(is_sharded(p) for p in self.originals)
+        if self.sharded and config.kind == "muon":
+            raise InputError("--shard needs --optimizer adamw: Muon's step takes whole matrices, which no process has")
+        self.parameters = [own_part(p) for p in self.originals]
         device = self.parameters[0].device
         self.rate = torch.zeros((), device=device)
         self._average_weight = torch.ones((), device=device)
@@ -105,8 +117,15 @@ class Updater:
     @torch.no_grad()
     def update(self) -> None:
         """Clip, step, average. A gradient that is not finite leaves the weights and moments as they are."""
+        if self.sharded:
+            for part, original in zip(self.parameters, self.originals):
+                part.grad = None if original.grad is None else original.grad.to_local()  # type: ignore[attr-defined]
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if self.sharded:
+            squares = norm.square()
+            torch.distributed.all_reduce(squares)
+            norm = squares.sqrt()
         finite = torch.isfinite(norm)
         # The fused kernel divides by `grad_scale` and does nothing where `found_inf`: clipping and
         # skipping cost no pass over the gradients and no synchronisation.
@@ -126,6 +145,11 @@ class Updater:
         self.statistics[:1].add_(known)
         self.statistics[1:2].copy_(torch.maximum(self.statistics[1], known))
         self.statistics[2:].add_(torch.stack(((~finite).float(), ones)))
+
+    def clear_gradients(self) -> None:
+        """Forget every gradient."""
+        for parameter in (*self.parameters, *self.originals):
+            parameter.grad = None
 
     @torch.no_grad()
     def rehearse(self) -> None:
@@ -147,7 +171,7 @@ class Updater:
         return {"gradient": total / max(steps - skipped, 1), "gradient_max": largest, "skipped": skipped}
 
     def averaged(self) -> dict[str, Tensor]:
-        """The averaged weights by parameter name (the live tensors, not copies)."""
+        """The averaged weights by parameter name (the live tensors, of this process's part)."""
         return dict(zip(self.names, self.average))
 
     @torch.no_grad()

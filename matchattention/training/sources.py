@@ -30,8 +30,7 @@ def shares(weights: Sequence[float], count: int) -> list[int]:
     """
     if len(weights) > count:
         raise InputError(f"a batch of {count} cannot hold samples of {len(weights)} sources: enlarge the batch")
-    if any(weight <= 0 for weight in weights):
-        raise InputError("every source needs a weight above zero")
+    _check_weights(weights)
     exact = [weight / sum(weights) * count for weight in weights]
     given = [max(1, int(value)) for value in exact]
     while sum(given) > count:
@@ -41,6 +40,33 @@ def shares(weights: Sequence[float], count: int) -> list[int]:
         neediest = max(range(len(given)), key=lambda i: exact[i] - given[i])
         given[neediest] += 1
     return given
+
+
+def _check_weights(weights: Sequence[float]) -> None:
+    if any(weight <= 0 for weight in weights):
+        raise InputError("every source needs a weight above zero")
+
+
+class TakingTurns:
+    """Which source a sample comes from when batches are too small to hold all of them: each as often as its weight.
+
+    The sources' turns repeat after `ROUND` samples, in which each has at least one.
+    """
+
+    ROUND = 64
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        counts = shares(weights, max(self.ROUND, len(weights)))
+        # Turn k of n of a source comes (k + 1/2) / n of the way through the round: all are spread evenly.
+        places = [((k + 0.5) / n, source) for source, n in enumerate(counts) for k in range(n)]
+        self.order = [source for _, source in sorted(places)]
+        self.counts = counts
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The source of sample ``index``, and the sample's number within it."""
+        rounds, turn = divmod(index, len(self.order))
+        source = self.order[turn]
+        return source, rounds * self.counts[source] + self.order[:turn].count(source)
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -58,7 +84,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 class MixedSource:
     """Several sources in every batch, by weight.
 
-    Each source counts its own samples: after n batches it has given n times its share.
+    Each source counts its own samples: after n batches it has given n times its share. Batches with fewer samples than
+    there are sources (a large training's share of one process) take them in turns.
     """
 
     def __init__(self, sources: Sequence[Source], weights: Sequence[float]) -> None:
@@ -68,6 +95,13 @@ class MixedSource:
     def batch(self, first: int, count: int, height: int, width: int) -> Batch:
         """See `Source.batch`; no sample repeats as long as ``count`` stays the same."""
         parts = []
+        if count < len(self.sources):
+            _check_weights(self.weights)
+            turns = TakingTurns(self.weights)
+            for index in range(first, first + count):
+                number, place = turns.place(index)
+                parts.append(self.sources[number].batch(place, 1, height, width))
+            return concatenate(parts)
         for source, share in zip(self.sources, shares(self.weights, count)):
             parts.append(source.batch(first // count * share, share, height, width))
         return concatenate(parts)

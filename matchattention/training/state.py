@@ -1,25 +1,31 @@
-"""A training's whole state on disk, and the small version of it that can travel."""
+"""A training's whole state on disk: written whole with a checksum, the newest two kept, damage noticed.
+
+A process may be killed at any moment. The new state is written beside the old ones and flushed, then the last one is
+renamed to ``state-previous.pt`` and the new one takes its place: at every moment one of the two names is a whole state.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from matchattention.data.atomic import replacing
 from matchattention.errors import InputError
 from matchattention.training.optimizer import Updater
-from matchattention.training.parts import join_parts, write_parts
+from matchattention.training.sharding import assign, whole
 
 STATE_FILE = "state.pt"
-COMPACT_FILE = "state.safetensors"
-_OCTAVES = 40.0  # second moments this far below a tensor's largest one act like it: the epsilon rules there
+PREVIOUS_FILE = "state-previous.pt"
+_MARK = b"MASTATE1"  # then the SHA-256 of everything before it
+_FOOTER = len(_MARK) + 32
+_PIECE = 1 << 22
 
 
 @dataclass
@@ -45,123 +51,158 @@ class Counters:
     skipped: int = 0
 
 
-def save_state(path: Path, model: nn.Module, updater: Updater, counters: Counters, recipe: dict[str, Any]) -> None:
-    """Write everything that an exact continuation needs, whole or not at all."""
+def state_content(model: nn.Module, updater: Updater, counters: Counters, recipe: dict[str, Any]) -> dict[str, Any]:
+    """Everything that an exact continuation needs; sharded tensors are gathered, so every process must call it."""
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()
-    content = {
+    spread = dict(zip(updater.names, updater.originals))
+    return {
         "counters": asdict(counters),
         "recipe": json.dumps(recipe),
-        "model": model.state_dict(),
-        "average": updater.averaged(),
-        "moments": updater.moments(),
+        "model": {name: whole(value, value) for name, value in model.state_dict().items()},
+        "average": {name: whole(value, spread[name]) for name, value in updater.averaged().items()},
+        "moments": {
+            name: {key: whole(value, spread[name]) for key, value in moments.items()}
+            for name, moments in updater.moments().items()
+        },
         "random": random,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        torch.save(content, temporary)
+
+
+def write_state(folder: Path, content: dict[str, Any]) -> None:
+    """Make ``content`` the folder's state; the one before it is kept as ``state-previous.pt``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f"{STATE_FILE}.partial"  # one writer a folder: a killed one's leftover is simply overwritten
+    torch.save(content, new)
+    with new.open("r+b") as file:
+        digest = _digest(file, new.stat().st_size)
+        file.seek(0, os.SEEK_END)
+        file.write(_MARK + digest)
+        file.flush()
+        os.fsync(file.fileno())
+    if (folder / STATE_FILE).exists():
+        os.replace(folder / STATE_FILE, folder / PREVIOUS_FILE)
+    os.replace(new, folder / STATE_FILE)
+    _flush_folder(folder)
+
+
+def save_state(folder: Path, model: nn.Module, updater: Updater, counters: Counters, recipe: dict[str, Any]) -> None:
+    """`write_state` of `state_content`."""
+    write_state(folder, state_content(model, updater, counters, recipe))
+
+
+def has_state(folder: Path) -> bool:
+    """Whether a run in this folder can be continued, if its files are whole."""
+    return any((folder / name).is_file() for name in (STATE_FILE, PREVIOUS_FILE))
+
+
+def read_state(folder: Path, warn: Callable[[str], None]) -> dict[str, Any]:
+    """The newest whole state of a run's folder; what had to be passed over is told to ``warn``.
+
+    Raises:
+        InputError: There is none.
+    """
+    if not has_state(folder):
+        raise InputError(f"{folder} holds no training state: give the folder of a run")
+    faults = []
+    for name in (STATE_FILE, PREVIOUS_FILE):
+        path = folder / name
+        if not path.is_file():
+            continue
+        fault = _fault(path)
+        if fault:
+            faults.append(f"{path} {fault}")
+            continue
+        content = _load(path)
+        for text in faults:
+            warn(f"{text}: continuing with {path}, saved at step {content['counters']['steps']}")
+        return content
+    raise InputError(f"{'; '.join(faults)}: begin again with --fresh, or --start from the run's model.safetensors")
 
 
 @torch.no_grad()
-def load_state(path: Path, model: nn.Module, updater: Updater) -> Counters:
-    """Continue where `save_state` stopped; tensors are copied in place, so captured graphs stay valid."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    _check_names(path, model, content["model"])
-    _copy_weights(model, content["model"])
+def load_state(
+    folder: Path, model: nn.Module, updater: Updater, warn: Callable[[str], None] = lambda text: None
+) -> Counters:
+    """Continue where `save_state` stopped; tensors are copied in place, so captured graphs stay valid.
+
+    Raises:
+        InputError: There is no whole state, or it belongs to another network.
+    """
+    content = read_state(folder, warn)
+    _check_names(folder, model, content["model"])
+    for name, value in model.state_dict().items():
+        assign(value, content["model"][name], value)
+    spread = dict(zip(updater.names, updater.originals))
     for name, average in updater.averaged().items():
-        average.copy_(content["average"][name])
+        assign(average, content["average"][name], spread[name])
     counters = Counters(**content["counters"])
     for name, moments in updater.moments().items():
-        kept = content["moments"][name]
+        kept = content["moments"].get(name, {})
         if moments.keys() != kept.keys():  # another optimizer from here on: its moments begin empty
             counters.restarted_at = counters.steps
             continue
         for key, moment in moments.items():
-            moment.copy_(kept[key])
+            assign(moment, kept[key], spread[name])
     torch.set_rng_state(content["random"]["cpu"])
     if torch.cuda.is_available() and "cuda" in content["random"]:
         torch.cuda.set_rng_state(content["random"]["cuda"])
     return counters
 
 
-def quantise_squares(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Positive values on a logarithmic grid of 255 steps: uint8 codes and the largest exponent.
-
-    The grid spans 40 octaves, so a value is off by at most 5.6 %, its square root by 2.8 %.
-    """
-    largest = values.amax().log2().clamp(min=-120.0).float()
-    octaves = (values.float().log2() - largest).clamp(min=-_OCTAVES)  # log2(0) = -inf becomes the smallest
-    return (255 + octaves * (255 / _OCTAVES)).round().to(torch.uint8), largest
-
-
-def restore_squares(codes: Tensor, largest: Tensor) -> Tensor:
-    """Back from `quantise_squares`; the smallest code stands for zero."""
-    values = torch.exp2(largest + (codes.float() - 255) * (_OCTAVES / 255))
-    return torch.where(codes > 0, values, torch.zeros((), device=values.device))
+def _digest(file: Any, length: int) -> bytes:
+    digest = hashlib.sha256()
+    file.seek(0)
+    while length:
+        piece = file.read(min(length, _PIECE))
+        if not piece:
+            break
+        digest.update(piece)
+        length -= len(piece)
+    return digest.digest()
 
 
-def export_compact(folder: Path, model: nn.Module, updater: Updater, counters: Counters, part_bytes: int) -> list[Path]:
-    """Write a state small enough to travel, in parts: fp16 weights and 8-bit second moments.
-
-    The first moments and the weight average are left out: they forget within tens and thousands of steps.
-    """
-    tensors = {f"weight.{name}": value.detach().cpu().half().contiguous() for name, value in model.state_dict().items()}
-    for name, moments in updater.moments().items():
-        if "exp_avg_sq" in moments:
-            codes, largest = quantise_squares(moments["exp_avg_sq"].detach().cpu())
-            tensors[f"square.{name}"] = codes.contiguous()
-            tensors[f"largest.{name}"] = largest
-    data = save_tensors(tensors, {"counters": json.dumps(asdict(counters))})
-    return write_parts(data, folder / COMPACT_FILE, part_bytes)
+def _fault(path: Path) -> str:
+    """What is wrong with a state's file, before anything of it is unpacked; empty if nothing."""
+    length = path.stat().st_size - _FOOTER
+    if length <= 0:
+        return "is cut short"
+    with path.open("rb") as file:
+        file.seek(length)
+        footer = file.read(_FOOTER)
+        if not footer.startswith(_MARK):
+            return "is cut short or not a training state of this version"
+        return "" if _digest(file, length) == footer[len(_MARK) :] else "is damaged (its checksum does not fit)"
 
 
-@torch.no_grad()
-def load_compact(folder: Path, model: nn.Module, updater: Updater) -> Counters | None:
-    """Continue from `export_compact`'s parts in ``folder``; None when there are none."""
-    data = join_parts(folder / COMPACT_FILE)
-    if data is None:
-        return None
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    counters = Counters(**json.loads(header["__metadata__"]["counters"]))
-    tensors = load_tensors(data)
-    weights = {name.removeprefix("weight."): v for name, v in tensors.items() if name.startswith("weight.")}
-    _check_names(folder, model, weights)
-    _copy_weights(model, weights)
-    updater.restart_average()
-    for name, moments in updater.moments().items():
-        if "exp_avg_sq" not in moments:
-            counters.restarted_at = counters.steps  # momentum does not travel
-        elif f"square.{name}" in tensors:
-            moments["exp_avg_sq"].copy_(restore_squares(tensors[f"square.{name}"], tensors[f"largest.{name}"]))
-            moments["step"].fill_(counters.steps)
-        else:
-            counters.restarted_at = counters.steps
-    counters.average_steps = 0
-    return counters
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        Counters(**content["counters"])
+        if not {"model", "average", "moments", "random"} <= content.keys():
+            raise KeyError
+    except Exception:
+        # PyTorch's own text advises to unpickle whatever the file holds, which would run a stranger's code.
+        raise InputError(
+            f"{path} holds something else than a training's tensors and numbers and was not opened: "
+            "continue runs of your own only, or begin again with --fresh"
+        ) from None
+    return content
 
 
-def resume(path: Path, model: nn.Module, updater: Updater) -> Counters:
-    """Continue from a run's folder or an export's, whichever ``path`` is.
-
-    Raises:
-        InputError: There is no state, or it belongs to another network.
-    """
-    if (path / STATE_FILE).is_file():
-        return load_state(path / STATE_FILE, model, updater)
-    counters = load_compact(path, model, updater)
-    if counters is None:
-        raise InputError(f"{path} holds no training state: give the folder of a run or of an export")
-    return counters
-
-
-def _check_names(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
+def _check_names(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
     expected = model.state_dict()
     fits = expected.keys() == weights.keys() and all(expected[n].shape == w.shape for n, w in weights.items())
     if not fits:
-        raise InputError(f"the state in {path} belongs to another network: continue it with the preset it began with")
+        raise InputError(f"the state in {folder} belongs to another network: continue it with the preset it began with")
 
 
-def _copy_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    for name, value in model.state_dict().items():
-        value.copy_(weights[name])
+def _flush_folder(folder: Path) -> None:
+    """Make renames outlast a power cut, where the system lets a folder be opened."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

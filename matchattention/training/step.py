@@ -45,6 +45,7 @@ class TrainingStep:
         *,
         mixed_precision: bool,
         replicas: Replicas | None = None,
+        accumulate: int = 1,
         objective: Callable[..., dict[str, Tensor]] = total_loss,
     ) -> None:
         self.model = model
@@ -53,6 +54,7 @@ class TrainingStep:
         self.objective = self._plain_objective = objective
         self.mixed_precision = mixed_precision
         self.replicas = replicas or Replicas()
+        self.accumulate = accumulate
         self.device = updater.rate.device
         self.mode: Mode = "eager"
         self.names = ["loss", "final", "initial", "self", "cross", "consistency", "visible"]
@@ -68,56 +70,77 @@ class TrainingStep:
         self.finished: torch.cuda.Event | None = None
 
     def _backward(self, batch: Batch) -> None:
-        """Gradients of one batch, and its loss terms added to the totals."""
+        """Add one micro-batch's share of the gradients, and its loss terms to the totals."""
         cleaned, silenced = silence_bad_samples(batch)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False):
             matches = self.model(cleaned.image0, cleaned.image1)
         with torch.autocast(self.device.type, enabled=False):
             terms = self.objective(matches, cleaned, self.loss)
-        terms["loss"].backward()
+        loss = terms["loss"] if self.accumulate == 1 else terms["loss"] / self.accumulate
+        loss.backward()
         values = [terms[name].detach().float() for name in self.names]
         self.totals.add_(torch.stack([*values, silenced.float(), torch.ones_like(values[0])]))
 
     def _clear(self) -> None:
-        for parameter in self.updater.parameters:
-            parameter.grad = None
+        self.updater.clear_gradients()
+
+    def _average(self) -> None:
+        """Sharded networks average on their way back; all others in one call."""
+        if not self.updater.sharded:
+            self.replicas.average_gradients(self.updater.parameters)
 
     def gradients(self, batch: Batch) -> None:
         """Leave one batch's gradients, averaged over the replicas, in the parameters (eager or compiled)."""
         self._clear()
         self._backward(batch)
-        self.replicas.average_gradients(self.updater.parameters)
+        self._average()
 
-    def __call__(self, batch: Batch, learning_rate: float, average_steps: int) -> None:
-        """Train on one batch; returns before a GPU is done.
+    def __call__(
+        self, batch: Batch, learning_rate: float, average_steps: int, *, first: bool = True, last: bool = True
+    ) -> None:
+        """Train on one micro-batch; returns before a GPU is done.
 
         Args:
             batch: On the model's device.
             learning_rate: Of this step.
             average_steps: Steps the weight average has seen.
+            first: Whether a new step begins with it.
+            last: Whether the weights are updated after it.
 
         On a GPU the batch must be ready on the stream that is current when this is called. Its memory may
         be reused after the event ``consumed``; the step is done after ``finished``.
         """
         if self.stream is None:
-            self.updater.set_rates(learning_rate, average_steps)
-            self.gradients(batch)
-            self.updater.update()
+            self._run(batch, learning_rate, average_steps, first, last)
             return
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            self.updater.set_rates(learning_rate, average_steps)
-            if self._backward_graph is None or self._update_graph is None:
-                self.gradients(batch)
-                self.updater.update()
-                self.consumed = self.stream.record_event()
-            else:
-                self._fill(batch)
-                self.consumed = self.stream.record_event()
-                self._backward_graph.replay()
-                self.replicas.average_gradients(self.updater.parameters)
-                self._update_graph.replay()
+            self._run(batch, learning_rate, average_steps, first, last)
             self.finished = self.stream.record_event()
+
+    def _run(self, batch: Batch, learning_rate: float, average_steps: int, first: bool, last: bool) -> None:
+        captured = self._backward_graph is not None and self._update_graph is not None
+        if captured:
+            assert self.stream is not None
+            self._fill(batch)
+            self.consumed = self.stream.record_event()
+            if first and self.accumulate > 1:  # a graph of one micro-batch overwrites, of several it adds
+                torch._foreach_zero_([p.grad for p in self.updater.parameters if p.grad is not None])
+            self._backward_graph.replay()  # type: ignore[union-attr]
+        else:
+            if first:
+                self._clear()
+            self._backward(batch)
+            if self.stream is not None:
+                self.consumed = self.stream.record_event()
+        if not last:
+            return
+        self.updater.set_rates(learning_rate, average_steps)
+        self._average()
+        if captured:
+            self._update_graph.replay()  # type: ignore[union-attr]
+        else:
+            self.updater.update()
 
     def _fill(self, batch: Batch) -> None:
         assert self._buffers is not None
@@ -138,7 +161,7 @@ class TrainingStep:
         kept = self.totals.clone()
         if fastest in ("compile", "graph"):
             self.mode = self._compile(example)
-        if fastest in ("capture", "graph"):
+        if fastest in ("capture", "graph") and not self.updater.sharded:  # gathering weights cannot be captured
             self.mode = self._capture(example)
         if self._backward_graph is None:
             self._clear()
@@ -187,6 +210,9 @@ class TrainingStep:
             self._clear()
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
+            if self.accumulate > 1:
+                for parameter in self.updater.parameters:
+                    parameter.grad = torch.zeros_like(parameter)
             backward, update = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
             # Other threads (file loaders, loggers) may use the GPU meanwhile.
             with torch.cuda.graph(backward, stream=self.stream, capture_error_mode="thread_local"):

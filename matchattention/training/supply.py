@@ -9,27 +9,57 @@ import torch
 
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
+from matchattention.training.distributed import Replicas
 from matchattention.training.mirrored import MirroredAgain
+from matchattention.training.real_pairs import RealPair, as_real_pair, hold_out
 from matchattention.training.recipe import SourceConfig
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, Source
 
 
-def make_source(configs: Sequence[SourceConfig], seed: int, device: torch.device) -> Source:
+def make_source(
+    configs: Sequence[SourceConfig],
+    seed: int,
+    device: torch.device,
+    held_out: list[RealPair] | None = None,
+    replicas: Replicas | None = None,
+    accumulate: int = 1,
+) -> Source:
     """One source of all that are configured, mixed by their weights.
 
     Args:
         configs: At least one.
         seed: Sample i of a seed is always the same pair.
         device: Where batches are to lie; file datasets are decoded on the host and copied there.
+        held_out: Takes the pairs of datasets that are kept for measuring.
+        replicas: This process among others: shards are dealt to them.
+        accumulate: Micro-batches a step.
     """
     if not configs:
         raise InputError("this preset needs pairs to train on: name them with --data folder:PATH")
-    sources = [_make_one(config, seed, device) for config in configs]
+    sources = []
+    for config in configs:
+        if config.kind == "data":
+            source, pairs = open_data(config, seed, device, replicas, accumulate)
+            if held_out is not None:
+                held_out += pairs
+        else:
+            source = _make_one(config, seed, device)
+        sources.append(source)
     sources = [FinitePool(s, config.pool) if config.pool else s for s, config in zip(sources, configs)]
     sources = [MirroredAgain(s) if config.mirror else s for s, config in zip(sources, configs)]
     if len(sources) == 1:
         return sources[0]
     return MixedSource(sources, [config.weight for config in configs])
+
+
+def require_paths(configs: Sequence[SourceConfig]) -> None:
+    """Refuse a preset whose datasets nobody has located, naming all of them at once."""
+    missing = [config.preset for config in configs if config.kind == "data" and ":" not in config.preset]
+    if missing:
+        raise InputError(
+            f"this preset trains on {', '.join(missing)}: give --data-root DIR with a folder of each name, "
+            f"or --data {missing[0].partition('/')[0]}:PATH for each"
+        )
 
 
 class Stream(Protocol):
@@ -81,6 +111,26 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
 
         photos = config.preset or None
         return StreamSource(lambda size, count: MovingPhotoStream(photos, size, count, seed, device))
-    from matchattention.training.file_source import FileSource
+    raise InputError(f"unknown source '{config.kind}'")
 
-    return FileSource.open(config.preset, seed, device)
+
+def open_data(
+    config: SourceConfig,
+    seed: int,
+    device: torch.device,
+    replicas: Replicas | None = None,
+    accumulate: int = 1,
+) -> tuple[Source, list[RealPair]]:
+    """A dataset on disk as a source, and those of its pairs that are held out to measure with."""
+    from matchattention.training.file_source import Chosen, FileSource, open_samples
+
+    if config.preset.startswith("shards:") and not config.held_out:
+        from matchattention.training.shard_source import ShardSource
+
+        url = config.preset.removeprefix("shards:")
+        return ShardSource(url, seed, device, config.augmentation, replicas, accumulate), []
+    samples = open_samples(config.preset, config.layout)
+    train, kept = hold_out(len(samples), config.held_out)
+    pairs = [as_real_pair(f"held-out {config.dataset}", samples[index]) for index in kept]
+    source = FileSource(Chosen(samples, train) if kept else samples, seed, device, config.augmentation)
+    return source, [pair for pair in pairs if pair is not None]

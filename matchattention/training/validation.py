@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from matchattention.data.batch import Batch
-from matchattention.training.eval_pairs import RealPair
+from matchattention.training.real_pairs import RealPair
 
 PAIRS_AT_ONCE = 4
 # px; Triton builds a kernel anew when 16 comes to divide a length: at 1/32, the coarsest scale, or at a finer one.
@@ -90,6 +90,17 @@ class Validator:
         self.crop = crop
         self._real = list(self._padded_together(real))
 
+    @property
+    def has_real(self) -> bool:
+        """Whether pairs of datasets are among those measured."""
+        return bool(self._real)
+
+    @property
+    def pixels(self) -> int:
+        """Of one view of all pairs."""
+        rendered = sum(batch.image0.shape[0] * batch.image0[0, 0].numel() for batch in self.rendered)
+        return rendered + sum(group.left.shape[0] * group.left[0, 0].numel() for group in self._real)
+
     @torch.no_grad()
     def measure(self, weights: Mapping[str, Tensor]) -> dict[str, float]:
         """Mean errors per set, as ``rendered/bad1``, ``middlebury-noc/bad2`` and so on."""
@@ -126,11 +137,10 @@ class Validator:
             for pair, whole in zip(padded.pairs, fields):
                 height, width = pair.disparity.shape
                 field = whole[-height:, :width]
-                disparity = torch.from_numpy(np.ascontiguousarray(pair.disparity)).to(self.device)
-                known = torch.isfinite(disparity)
+                truth = torch.from_numpy(np.ascontiguousarray(pair.field)).to(self.device)
+                known = torch.isfinite(truth).all(-1)
                 visible = known & torch.from_numpy(np.ascontiguousarray(pair.visible)).to(self.device)
-                x = -torch.where(known, disparity, torch.zeros((), device=self.device))
-                truth = torch.stack((x, torch.zeros_like(x)), -1)
+                truth = torch.where(known.unsqueeze(-1), truth, torch.zeros((), device=self.device))
                 yield f"{pair.dataset}-all", errors(field, truth, known)
                 yield f"{pair.dataset}-noc", errors(field, truth, visible)
 

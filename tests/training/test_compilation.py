@@ -1,9 +1,7 @@
-"""Compiled blocks give the same gradients; caches are packed and unpacked."""
+"""Compiled blocks give the same gradients, recomputed ones too."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 
 import torch
@@ -11,15 +9,13 @@ import torch
 from matchattention.models import create_model
 from matchattention.training.compilation import (
     compile_blocks,
-    load_caches,
     repeated_blocks,
-    save_caches,
     undo_compilation,
-    use_cache_folder,
 )
 from matchattention.training.losses import LossConfig, total_loss
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.presets import TINY
+from matchattention.training.recomputation import recompute_blocks
 from matchattention.training.sources import ShiftedCards
 from matchattention.training.step import TrainingStep
 from tests.training.networks import TinyNetwork
@@ -78,24 +74,20 @@ def test_tiny_network_compiles_without_graph_breaks():
     undo_compilation(model)
 
 
-def test_caches_travel(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
-    monkeypatch.setenv("TRITON_CACHE_DIR", "")
-    first, second, export = tmp_path / "first", tmp_path / "second", tmp_path / "export"
-    use_cache_folder(first)
-    assert os.environ["TRITON_CACHE_DIR"] == str(first / "triton")
-    kernel = first / "triton" / "ABC" / "kernel.cubin"
-    kernel.parent.mkdir()
-    kernel.write_bytes(b"binary")
-    kernel.with_suffix(".ptx").write_bytes(b"not needed")
-    group = {"child_paths": {"kernel.cubin": str(kernel)}}
-    (kernel.parent / "__grp__kernel.json").write_text(json.dumps(group))
-    assert save_caches(first, export, part_bytes=1 << 20, most_bytes=1 << 20)
-    use_cache_folder(second)
-    assert load_caches(export, second)
-    assert (second / "triton" / "ABC" / "kernel.cubin").read_bytes() == b"binary"
-    assert not (second / "triton" / "ABC" / "kernel.ptx").exists()
-    group = json.loads((second / "triton" / "ABC" / "__grp__kernel.json").read_text())
-    assert group == {"child_paths": {"kernel.cubin": str(second / "triton" / "ABC" / "kernel.cubin")}}
-    assert not load_caches(tmp_path, second)
-    assert save_caches(first, export, part_bytes=1 << 20, most_bytes=10) == []
+def test_recomputed_blocks_compile_inside(monkeypatch):
+    torch.manual_seed(0)
+    model = TinyNetwork()
+    step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=False)
+    batch = ShiftedCards(0).batch(0, 2, 32, 64)
+    step.gradients(batch)
+    expected = [p.grad.clone() for p in model.parameters()]
+    assert recompute_blocks(model) == 2
+    step.gradients(batch)
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected))
+    compile_blocks(model, backend="aot_eager")
+    step.gradients(batch)
+    for parameter, gradient in zip(model.parameters(), expected):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+    undo_compilation(model)
+    step.gradients(batch)
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected))

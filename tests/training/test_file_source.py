@@ -10,7 +10,7 @@ import torch
 
 from matchattention.data.augmentation import AugmentationConfig
 from matchattention.errors import InputError
-from matchattention.training.file_source import FileSource, to_pair
+from matchattention.training.file_source import FileSource, open_samples, to_pair
 
 STILL = AugmentationConfig(
     scale=(0.0, 0.0),
@@ -80,6 +80,6 @@ def test_batches_depend_on_their_index_alone():
 
 def test_text_without_a_path_is_explained():
     with pytest.raises(InputError, match="folder:"):
-        FileSource.open("pairs", 0, "cpu")
+        open_samples("pairs")
     with pytest.raises(InputError, match="no samples"):
         FileSource([], 0, "cpu")

@@ -104,11 +104,11 @@ def test_a_saved_training_continues_exactly(tmp_path):
     net, updater = with_gradients()
     updater.set_rates(0.1, 0)
     updater.update()
-    save_state(tmp_path / "state.pt", net, updater, Counters(steps=1), {})
+    save_state(tmp_path, net, updater, Counters(steps=1), {})
     gradients = [p.grad.clone() for p in net.parameters()]  # the update clips them in place
     updater.update()
     other, restored = with_gradients(seed=5)
-    assert load_state(tmp_path / "state.pt", other, restored).restarted_at == 0
+    assert load_state(tmp_path, other, restored).restarted_at == 0
     for parameter, gradient in zip(other.parameters(), gradients):
         parameter.grad = gradient
     restored.set_rates(0.1, 0)
@@ -119,9 +119,9 @@ def test_a_saved_training_continues_exactly(tmp_path):
 
 def test_another_optimizer_may_go_on_with_the_weights(tmp_path):
     net, updater = with_gradients()
-    save_state(tmp_path / "state.pt", net, updater, Counters(steps=7), {})
+    save_state(tmp_path, net, updater, Counters(steps=7), {})
     adam = Updater(net, OptimizerConfig())
-    assert load_state(tmp_path / "state.pt", net, adam).restarted_at == 7
+    assert load_state(tmp_path, net, adam).restarted_at == 7
 
 
 def test_weight_decay_shrinks():

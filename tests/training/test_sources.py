@@ -10,7 +10,7 @@ from matchattention.errors import InputError
 from matchattention.training.feed import Feed
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
-from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, concatenate, shares
+from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, TakingTurns, concatenate, shares
 from matchattention.training.step import TrainingStep
 from tests.training.networks import TinyNetwork
 
@@ -79,6 +79,16 @@ def test_a_batch_that_cannot_be_made_is_replaced_and_reported(caplog):
         batch = feed.draw(2, 2, 32, 32)
     assert batch.image0.shape == (2, 3, 32, 32)
     assert "samples 2 to 3 could not be made: a scene without a floor" in caplog.text
-    feed = Feed(MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 1]), step)
-    with pytest.raises(InputError, match="enlarge the batch"):
-        feed.draw(0, 1, 32, 32)
+
+
+def test_batches_smaller_than_the_mix_take_turns_by_weight():
+    turns = TakingTurns([5, 2, 1])
+    places = [turns.place(index) for index in range(128)]
+    assert [sum(source == which for source, _ in places) for which in range(3)] == [80, 32, 16]
+    for which in range(3):
+        assert [number for source, number in places if source == which] == list(range((80, 32, 16)[which]))
+    mixed = MixedSource([ShiftedCards(0), ShiftedCards(1), ShiftedCards(2)], [5, 2, 1])
+    first, number = turns.place(9)
+    assert torch.equal(mixed.batch(9, 1, 32, 32).image0, ShiftedCards(first).batch(number, 1, 32, 32).image0)
+    with pytest.raises(InputError, match="above zero"):
+        MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 0]).batch(0, 1, 32, 32)

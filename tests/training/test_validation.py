@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from matchattention.cli.train import _validate_seconds
 from matchattention.training import validation
-from matchattention.training.eval_pairs import RealPair
+from matchattention.training.real_pairs import RealPair
 from matchattention.training.sources import ShiftedCards
 from matchattention.training.validation import Validator, padded_length, untuned_convolutions
 

@@ -68,6 +68,12 @@ def save(tiles: Tensor, path: str | os.PathLike[str], quality: float = 85.0) -> 
         save_file({"luma": _pack(luma), "chroma": _pack(chroma)}, temporary, metadata=metadata)
 
 
+def is_there() -> bool:
+    """Whether `load` finds a bank without being told where."""
+    named = os.environ.get(ENVIRONMENT)
+    return Path(named).is_file() if named is not None else DEFAULT_PATH.is_file()
+
+
 def load(path: str | os.PathLike[str] | None = None, device: str | torch.device = "cpu") -> Tensor | None:
     """Read a bank.
 
