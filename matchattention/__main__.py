@@ -1,3 +1,5 @@
+"""`python -m matchattention`: the command line."""
+
 import sys
 
 from matchattention.cli.main import main

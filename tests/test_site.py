@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -25,10 +28,83 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def test_every_page_is_there(site: Path) -> None:
-    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
-    assert pages <= {folder.name for folder in site.iterdir()}
-    assert (site / "index.html").is_file()
+def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        folder = site / name.removesuffix(".md").removesuffix("index")
+        assert (folder / "index.html").is_file(), name
+        assert f": {name}\n" in navigation, f"{name} is in no menu of mkdocs.yml"
+
+
+def test_links_lead_to_places_that_exist(site: Path) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("index.html")}
+    places = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
+    lost = []
+    for page, text in pages.items():
+        for link in re.findall(r'<a\b[^>]*\bhref="([^":]*#[^"]+)"', text):
+            path, anchor = link.split("#", 1)
+            target = (page.parent / unquote(path)).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            if unquote(anchor) not in places.get(target, ()):
+                lost.append(f"{page.relative_to(site)}: {link}")
+    assert lost == []
+
+
+def test_references_come_from_the_code(site: Path) -> None:
+    from matchattention.cli.main import COMMANDS
+
+    commands = (site / "cli" / "index.html").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"usage: matchattention {name}" not in commands] == []
+    python = (site / "reference" / "index.html").read_text(encoding="utf-8")
+    assert "Attend to a small contiguous window" in python
+
+
+def test_the_tree_names_every_file() -> None:
+    """`python scripts/reference_pages.py` writes it."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +(\w+\.py)  \S", page, re.MULTILINE)
+    files = [file for file in (ROOT / "matchattention").rglob("*.py") if file.name != "__init__.py"]
+    assert sorted(listed) == sorted(file.name for file in files), "run scripts/reference_pages.py"
+
+
+def variables(tree: ast.Module) -> Iterator[str]:
+    """Names of the environment variables that a module reads or sets."""
+    constants = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        asked: list[ast.AST] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.environ.get", "os.getenv"):
+            asked = node.args[:1]
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            asked = [node.slice]
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "os.environ":
+            asked = [node.left]
+        for name in asked:
+            value = constants.get(name.id) if isinstance(name, ast.Name) else name
+            if isinstance(value, ast.Constant):
+                yield value.value
+
+
+def test_every_environment_variable_is_documented() -> None:
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    read = {
+        name
+        for file in (ROOT / "matchattention").rglob("*.py")
+        for name in variables(ast.parse(file.read_text(encoding="utf-8")))
+    }
+    assert {"MATCHATTENTION_TOKEN", "MATCHATTENTION_PHOTO_BANK", "RANK", "TRITON_INTERPRET"} <= read
+    assert [name for name in sorted(read) if f"`{name}`" not in page] == []
+
+
+def test_user_pages_name_nothing_that_users_do_not_have() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        assert "../shared" not in page.read_text(encoding="utf-8"), page
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
