@@ -22,8 +22,6 @@ from matchattention.models import checkpoint
 from matchattention.models.network import MatchNetwork
 from matchattention.synth.world.config import PRESETS
 
-NAME = "self-positions"
-TITLE = "figure 4: self position arrows, and where those of occluded tokens end"
 SEED = 1_000_004  # of no training
 TOKEN = 4  # px
 SAME_SURFACE = 1.0  # px of disparity
