@@ -10,8 +10,12 @@ from matchattention.data.batch import Batch
 from matchattention.synth.photos.moving_photos import MovingPhotoConfig, MovingPhotoStream
 from matchattention.synth.sensor.config import PRESETS as SENSORS
 from matchattention.synth.sensor.motion_blur import motion_blur
+from matchattention.synth.rays.tables import photo_pyramid
+from matchattention.synth.stream import render as rendering
 from matchattention.synth.stream.scene_stream import SceneStream
+from matchattention.synth.world.builder import yaw_rotation
 from matchattention.synth.world.config import PRESETS
+from matchattention.synth.world.scene import draw_scenes
 
 SIZE = (64, 128)
 
@@ -20,6 +24,14 @@ SIZE = (64, 128)
 def scenes() -> Batch:
     config = replace(PRESETS["flow"], samples=1, shadow_size=32, sensor="clean", photos=0.0, blur=(0.0, 0.1, 0.7))
     return SceneStream(config, SIZE, 16, 1, "cpu", workers=0).next()
+
+
+@pytest.fixture(scope="module")
+def rolling() -> Batch:
+    config = replace(
+        PRESETS["flow-rolling"], samples=1, shadow_size=16, sensor="clean", photos=0.0, blur=(0.0, 0.1, 0.7)
+    )
+    return SceneStream(config, (32, 64), 5, 2, "cpu", workers=0).next()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +59,7 @@ def inside(field):
     return (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
 
 
-@pytest.mark.parametrize("source", ["scenes", "photos"])
+@pytest.mark.parametrize("source", ["scenes", "photos", "rolling"])
 def test_visible_matches_point_back_and_hidden_ones_do_not(source, request):
     batch = request.getfixturevalue(source)
     for field, other, valid, occluded in (
@@ -88,12 +100,54 @@ def test_a_still_camera_leaves_the_world_where_it_is():
     config = replace(
         PRESETS["flow"], samples=1, shadow_size=16, sensor="clean", photos=0.0, camera_still=1.0, still=1.0
     )
-    batch = SceneStream(config, (32, 64), 4, 3, "cpu", workers=0).next()
+    batch = SceneStream(config, (32, 64), 2, 3, "cpu", workers=0).next()
     assert batch.field0.abs().max() < 1e-3
     assert batch.occluded0.float().mean() < 0.02
 
 
+def test_matches_beyond_the_frame_are_true():
+    """A camera that only turns moves every pixel by a homography, also out of the frame."""
+    config = replace(PRESETS["flow"], samples=1, shadow_size=16, photos=0.0, blur=(0.0, 0.1, 0.7), still=1.0)
+    scene = draw_scenes(config, 7, [0, 1], SIZE)
+    turn = yaw_rotation(torch.full((2,), 0.3)) @ scene.rotation
+    second = scene.second._replace(rotation=turn, position=scene.position, zoom=torch.ones(2))
+    rendered = rendering.render(scene._replace(second=second), config, SIZE)
+    height, width = SIZE
+    y, x = torch.meshgrid(torch.arange(height).float(), torch.arange(width).float(), indexing="ij")
+    for sample in range(2):
+        focal, cx, cy = scene.lens[sample].tolist()
+        ray = torch.stack(((x - cx) / focal, (y - cy) / focal, torch.ones_like(x)), -1)
+        turned = ray @ (turn[sample] @ scene.rotation[sample].T).T
+        expected = turned[..., :2] / turned[..., 2:] * focal + torch.tensor([cx, cy]) - torch.stack((x, y), -1)
+        valid = rendered.valid[sample, 0]
+        outside = valid & ~inside(expected[None])[0]
+        assert outside.sum() > 50
+        torch.testing.assert_close(rendered.field[sample, 0][valid], expected[valid], atol=0.02, rtol=1e-3)
+        assert rendered.occluded[sample, 0][outside & ((x + expected[..., 0]) > width)].all()
+
+
 class TestBlur:
+    def test_few_moments_look_like_many(self):
+        """Three moments, each blurred over its third, against twelve of the true trajectories."""
+        size = (32, 64)
+        config = replace(PRESETS["flow"], shadow_size=16, photos=0.0, blur=(1.0, 0.6, 0.6), camera_still=0.0)
+        scene = draw_scenes(config, 11, [2], size)
+        nothing = photo_pyramid(None, torch.device("cpu"))
+
+        def exposed(moments: int, open_for: float) -> torch.Tensor:
+            second = scene.second._replace(shutter=scene.second.shutter * open_for)
+            centre = torch.zeros(moments, 2)
+            with torch.no_grad():
+                image = rendering._through_open_shutter(scene._replace(second=second), config, size, nothing, centre)
+            return image.clamp(0, 4)
+
+        true, sharp, few = exposed(12, 1.0), exposed(1, 0.0), exposed(3, 1.0)
+        moved = (true - sharp).abs().mean()
+        assert moved > 1e-3
+        missed = (few - true).abs().mean()
+        assert missed < 0.5 * moved
+        assert missed < (exposed(1, 1.0) - true).abs().mean()
+
     def test_a_moving_bar_smears_over_a_still_wall_and_a_still_bar_stays_sharp(self):
         image = torch.zeros(2, 2, 3, 32, 64)
         image[..., 28:36] = 1.0
