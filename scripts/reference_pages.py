@@ -70,10 +70,9 @@ def command_pages() -> str:
     """One section a command: its help."""
     from matchattention.cli.main import COMMANDS as commands
 
-    return "\n".join(
-        f"## {name}\n\n{line[0].upper()}{line[1:]}.\n\n```text\n{help_of(name)}\n```\n"
-        for name, line in commands.items()
-    )
+    sections = [f"## {name}\n\n{line[0].upper()}{line[1:]}." for name, line in commands.items()]
+    helps = [f"```text\n{help_of(name)}\n```\n" for name in commands]
+    return "\n".join(f"{section}\n\n{text}" for section, text in zip(sections, helps))
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

@@ -1,4 +1,4 @@
-"""Drawn scenes as one run of bytes: what travels from process to process and to the device in one copy."""
+"""Drawn scenes as one run of bytes: sent from process to process and to the device in one copy."""
 
 from __future__ import annotations
 
