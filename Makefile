@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # What `make setup` installs beside the package; `make resolve` resolves exactly the same.
 EXTRAS := triton,opencv,app,logging,spring,exr,docs,dev
 
-.PHONY: setup demo test fuzz lint docs resolve package clean
+.PHONY: setup demo test test-gpu test-kernels fuzz lint docs resolve package clean
 
 setup: $(VENV)/.ready
 
@@ -19,6 +19,14 @@ demo: setup
 
 test: setup lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What needs a CUDA device: parity of every kernel at real shapes, CUDA graphs, a training step.
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu
+
+# Every kernel of the runtime, compiled for six GPU architectures; no GPU is needed.
+test-kernels: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m kernels
 
 fuzz: setup
 	MATCHATTENTION_MUTATIONS=400 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/data/test_fuzz.py

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from matchattention.inference import consistency
 from matchattention.inference.consistency import judge
+from matchattention.layers.consistency import sample_at
+from matchattention.layers.tokens import pixel_grid
 
 
 def fields(width: int = 60, far: float = 4.0, near: float = 12.0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
@@ -80,3 +83,60 @@ def test_long_matches_may_disagree_more(displacement: float, hidden: bool) -> No
     second[..., 0] += 3.0
     occlusion, _ = judge(first, second)
     assert bool(occlusion[0, 250]) == hidden
+
+
+def random_fields(batch: int, seed: int, vertical: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fields that point everywhere: far out of view, exactly to the border, to nowhere."""
+    generator = torch.Generator().manual_seed(seed)
+    first, second = (torch.randn(batch, 9, 31, 2, generator=generator) * 6 for _ in range(2))
+    first[..., 1] *= vertical
+    second[..., 1] *= vertical
+    first[:, 0, 0], first[:, 1, 1], first[:, 2, 30] = torch.nan, torch.inf, 0.4
+    first[:, 3, 30], second[:, 4, 4] = torch.tensor([-30.4, 0.0]), torch.nan
+    return first, second
+
+
+@pytest.mark.parametrize("vertical", [0.0, 0.5], ids=["stereo", "flow"])
+def test_a_batch_is_judged_like_its_pairs(vertical: float) -> None:
+    first, second = random_fields(3, 0, vertical)
+    occlusion, confidence = judge(first, second)
+    for index in range(3):
+        alone = judge(first[index], second[index])
+        assert torch.equal(occlusion[index], alone[0])
+        assert torch.equal(confidence[index], alone[1])
+
+
+@pytest.mark.parametrize("vertical", [0.0, 0.5], ids=["stereo", "flow"])
+def test_bilinear_sampling_is_the_networks(vertical: float) -> None:
+    first, second = random_fields(2, 1, vertical)
+    grid = pixel_grid(9, 31, first.device)
+    there = grid + first
+    inside = ((there > -0.5) & (there < torch.tensor([30.5, 8.5]))).all(-1)
+    at = there.nan_to_num(0, 0, 0).clamp(min=0).minimum(torch.tensor([30.0, 8.0]))
+    gap = (first + sample_at(second, at)).norm(dim=-1)
+    occlusion, confidence = judge(first, second)
+    agrees = inside & (gap <= 1.5 + 0.02 * first.norm(dim=-1))
+    assert (occlusion == ~agrees).all()
+    expected = torch.where(inside, torch.exp(-gap / 2), 0).nan_to_num(0)
+    torch.testing.assert_close(confidence, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("vertical", [0.0, 0.5], ids=["stereo", "flow"])
+def test_the_kernel_is_the_plain_computation(vertical: float) -> None:
+    pytest.importorskip("triton")
+    from matchattention.runtime.kernels.agreement import agreement
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    first, second = random_fields(2, 2, vertical)
+    occlusion, confidence = agreement(first.to(device), second.to(device), 1.5, 0.02, 2.0)
+    plain = judge(first, second)
+    assert torch.equal(occlusion.cpu(), plain[0])
+    torch.testing.assert_close(confidence.cpu(), plain[1], rtol=1e-5, atol=1e-6)
+
+
+def test_rows_are_judged_in_pieces(monkeypatch) -> None:
+    first, second = random_fields(2, 3, 0.5)
+    whole = judge(first, second)
+    monkeypatch.setattr(consistency, "_ROWS", 4)
+    for found, expected in zip(judge(first, second), whole):
+        assert torch.equal(found, expected)

@@ -1,4 +1,4 @@
-"""Kernels compile for every GPU that counts, within what it has; and a first call's workers leave them for the next one.
+"""Kernels compile for every GPU that counts, within what it has; a first call's workers leave them for the next one.
 
 No GPU is needed. Programs run in processes of their own: this one may have Triton in its interpreter.
 """
@@ -45,12 +45,17 @@ def needs(found, capability):
             rows.append([name.split()[0], made.metadata.shared, registers, stack, made.metadata.num_warps])
     return rows
 """
-FUSED = HEAD + """
+FUSED = (
+    HEAD
+    + """
 config = replace(NETWORKS[sys.argv[1]].config, **ONCE)
 print(json.dumps(needs(kernels_of_network(config, torch.float16, (1, 3, 512, 1024)), int(sys.argv[2]))))
 """
+)
 # XL's widths, one block a scale, with what lies between its matrix products.
-LEAN = HEAD + """
+LEAN = (
+    HEAD
+    + """
 import contextlib
 from matchattention.layers import families
 from matchattention.ops import kernels
@@ -77,11 +82,15 @@ network.encoder.forward = lambda images: encode(images.half())
 with torch.no_grad():
     print(json.dumps(needs(kernels_of(lambda: network(image, image)), int(sys.argv[1]))))
 """
-SIZES = HEAD + """
+)
+SIZES = (
+    HEAD
+    + """
 config = replace(NETWORKS["rt"].config, channels=(32, 32, 32, 32), **ONCE)
 sizes = ((512, 1024), (375, 1022), (352, 992), (32, 32))
 print(json.dumps([list(kernels_of_network(config, torch.float16, (1, 3, *size))) for size in sizes]))
 """
+)
 
 
 def run(program: str, *arguments: object):
@@ -107,8 +116,8 @@ def assert_fits(rows, capability: int) -> None:
         assert stack <= 64, f"{name} spills {stack} bytes on sm_{capability}"
 
 
-# sm_100 kernels have tensor memory of their own; the others differ in little but their shared memory.
-@pytest.mark.parametrize("capability", [90, *(pytest.param(c, marks=pytest.mark.kernels) for c in (80, 86, 89, 100, 120))])
+@pytest.mark.kernels
+@pytest.mark.parametrize("capability", SHARED)
 def test_fused_rt_fits(capability: int) -> None:
     rows = run(FUSED, "rt", capability)
     names = {name for name, *_ in rows}
