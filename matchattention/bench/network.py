@@ -21,7 +21,7 @@ from matchattention.runtime.runtime import Mode, Runtime, fuses_well
 
 # Height, width px; multiples of 32.
 LARGE_SIZES = {"2K": (1088, 2048), "4K": (2176, 3840), "8K": (4320, 7680)}
-# Scales of these divide as those of 1024x512 do: Triton compiles nothing anew for them.
+# Scales of these divide as those of 1024x512 do: Triton compiles nothing again for them.
 PARITY_SIZES = ((512, 1024), (512, 2048), (1024, 4096))
 
 

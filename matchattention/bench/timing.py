@@ -80,7 +80,7 @@ def measure_kernels(function: Callable[[], Any], device: torch.device, seconds: 
 
 
 def forget_peak(device: torch.device) -> None:
-    """Begin anew to look for the most memory that is held."""
+    """Reset the peak of allocated memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--optimizer", choices=("adamw", "muon"))
     what.add_argument("--schedule", choices=("constant", "one-cycle"))
     what.add_argument("--ema-horizon", type=float, metavar="STEPS", help="steps that the weights' average looks back")
-    what.add_argument("--seed", type=int, help="of everything random (0)")
+    what.add_argument("--seed", type=int, help="random seed (0)")
     data = parser.add_argument_group("data")
     data.add_argument(
         "--source",

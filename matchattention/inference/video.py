@@ -17,7 +17,7 @@ from matchattention.inference.images import Image, read_pair
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
 
-_REFRESH = 30  # frames after which matches are found anew, so that a slow error cannot live on
+_REFRESH = 30  # frames after which the search restarts without a start field, so that a slow error cannot live on
 _CUT = 0.12  # mean change of a thumbnail's grey levels, as a share of white, that counts as a new scene
 _WORSE = 0.1  # share of pixels more that lose their partner before a warm start counts as failed
 
@@ -39,7 +39,7 @@ class VideoPredictor:
 
     Args:
         predictor: of one pair.
-        refresh: frames after which to search anew.
+        refresh: frames after which to search without the last field.
     """
 
     def __init__(self, predictor: Predictor, refresh: int = _REFRESH) -> None:

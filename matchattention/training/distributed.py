@@ -73,7 +73,7 @@ def join() -> Replicas:
 
 
 def restarted() -> bool:
-    """Whether torchrun started this process anew because one of its workers ended (``--max-restarts``)."""
+    """Whether torchrun restarted this process because one of its workers ended (``--max-restarts``)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 

@@ -325,7 +325,7 @@ class Trainer:
     def _current_stage(self) -> Stage:
         """The stage the present progress falls into; short runs stay at the first.
 
-        Each size is compiled and captured anew, which a run of minutes cannot afford twice.
+        Each size is compiled and captured again, which a run of minutes cannot afford twice.
         """
         stages = self.preset.stages
         if self.preset.steps is None and (self.preset.minutes or 0) < MINUTES_PER_STAGE * len(stages):

@@ -176,6 +176,6 @@ class Updater:
 
     @torch.no_grad()
     def restart_average(self) -> None:
-        """Begin the average anew from the present weights."""
+        """Restart the EMA from the present weights."""
         for average, parameter in zip(self.average, self.parameters):
             average.copy_(parameter)

@@ -95,7 +95,7 @@ class Preset:
         mixed_precision: bf16 features on a GPU.
         minutes: Time limit of a run's process; None for none.
         steps: Total steps over all runs; None for none.
-        seed: Of everything random.
+        seed: Random seed of weights, sources and augmentation.
         validation_pairs: Held-out rendered pairs.
         validation_size: Their height and width.
     """

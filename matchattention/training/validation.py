@@ -18,7 +18,7 @@ from matchattention.data.batch import Batch
 from matchattention.training.real_pairs import RealPair
 
 PAIRS_AT_ONCE = 4
-# px; Triton builds a kernel anew when 16 comes to divide a length: at 1/32, the coarsest scale, or at a finer one.
+# px; Triton compiles a kernel again when 16 comes to divide a length: at 1/32, the coarsest scale, or at a finer one.
 WHOLE_AT_EVERY_SCALE = 16 * 32
 METRICS = ("epe", "bad1", "bad2", "bad3", "d1")
 
