@@ -8,9 +8,9 @@ import torch.nn.functional as F
 
 from matchattention.data.batch import Batch
 from matchattention.synth.photos.moving_photos import MovingPhotoConfig, MovingPhotoStream
+from matchattention.synth.rays.tables import photo_pyramid
 from matchattention.synth.sensor.config import PRESETS as SENSORS
 from matchattention.synth.sensor.motion_blur import motion_blur
-from matchattention.synth.rays.tables import photo_pyramid
 from matchattention.synth.stream import render as rendering
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.builder import yaw_rotation
