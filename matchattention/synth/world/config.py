@@ -137,3 +137,4 @@ PRESETS["gentle"] = replace(
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow", relit=0.03)
 PRESETS["flow-rolling"] = replace(PRESETS["flow"], rolling=(0.7, 0.7))
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)
+PRESETS["flow-small"] = replace(PRESETS["flow"], shadow_size=64, samples=1)

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from matchattention.models.config import NetworkConfig
 from matchattention.training.optimizer import OptimizerConfig
 from matchattention.training.recipe import Preset, SourceConfig, Stage
 from matchattention.training.schedule import ScheduleConfig
 
 TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
+
+_TINY_SMOKE = Preset(
+    "a tiny network on a CPU for two minutes: does training work at all?",
+    model=TINY,
+    stages=(Stage(64, 128, 4),),
+    sources=(SourceConfig("scenes", preset="small", pool=24), SourceConfig("cards")),
+    schedule=ScheduleConfig(kind="one-cycle", peak=2e-3, warmup_steps=20),
+    optimizer=OptimizerConfig(average_decay=0.98),
+    mixed_precision=False,
+    minutes=None,
+    steps=150,
+    validation_pairs=8,
+    validation_size=(64, 128),
+)
 
 PRESETS: dict[str, Preset] = {
     "rt-synth": Preset(
@@ -27,17 +43,11 @@ PRESETS: dict[str, Preset] = {
         ),
         optimizer=OptimizerConfig(kind="muon"),
     ),
-    "tiny-smoke": Preset(
-        "a tiny network on a CPU for two minutes: does training work at all?",
-        model=TINY,
-        stages=(Stage(64, 128, 4),),
-        sources=(SourceConfig("scenes", preset="small", pool=24), SourceConfig("cards")),
-        schedule=ScheduleConfig(kind="one-cycle", peak=2e-3, warmup_steps=20),
-        optimizer=OptimizerConfig(average_decay=0.98),
-        mixed_precision=False,
-        minutes=None,
-        steps=150,
-        validation_pairs=8,
-        validation_size=(64, 128),
+    "tiny-smoke": _TINY_SMOKE,
+    "tiny-flow-smoke": replace(
+        _TINY_SMOKE,
+        summary="the same for optical flow",
+        model=replace(TINY, task="flow", windows=((4, 4),) * 4),
+        sources=(SourceConfig("scenes", preset="flow-small", pool=24), SourceConfig("cards")),
     ),
 }
