@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from matchattention.app.result_view import ResultView
 from matchattention.app.routes import result_address, upload_address
 from matchattention.app.session import CAMERA, PHOTOS, Sessions
 from matchattention.app.uploads import CAMERA_SUFFIXES, IMAGE_SUFFIXES, Limits, open_photo
-from matchattention.app.worker import Job, Worker
+from matchattention.app.worker import Cancelled, Job, Worker
 from matchattention.errors import InputError
 from matchattention.examples import example, list_examples
 from matchattention.geometry.camera import StereoCamera
@@ -102,7 +103,9 @@ class Page:
 
     def _build_status(self) -> None:
         with ui.element("section").classes("card status") as self._status:
-            self._stage = ui.label()
+            with ui.row().classes("status-head"):
+                self._stage = ui.label()
+                self._cancel = ui.button("Cancel", icon="close", on_click=self._stop).props("flat dense no-caps")
             self._bar = ui.linear_progress(0, show_value=False).props("rounded size=6px instant-feedback")
         with ui.element("section").classes("card message").props('role="alert"') as self._message:
             ui.icon("error_outline")
@@ -154,9 +157,10 @@ class Page:
         session = self._session
         if self._job is not None or len(session.photos) < 2:
             return
+        folder = session.new_folder()
         task = partial(
             compute, self._predictor, session.photos["left"].path, session.photos["right"].path, session.camera,
-            session.new_folder(), check=bool(self._check.value),
+            folder, check=bool(self._check.value),
         )  # fmt: skip
         self._job = job = self._worker.start(task)
         self._message.set_visibility(False)
@@ -164,23 +168,32 @@ class Page:
         self._show_progress(True)
         self._refresh()
         words = ""
-        result: Result | None
+        result: Result | None = None
         try:
             result = await asyncio.wrap_future(job.future)
-        except asyncio.CancelledError:  # the page was closed while it waited in the queue
-            return
+        except (asyncio.CancelledError, Cancelled):  # while it waited in the queue, or worked
+            pass
         except Exception as error:
-            result, words = None, self._in_words(error)
+            words = self._in_words(error)
         self._job = None
         if self._left:
             return
         self._show_progress(False)
         self._refresh()
-        if result is None:
+        if words:
             self._say(words)
+        if result is None:
+            self._worker.afterwards(partial(shutil.rmtree, folder, ignore_errors=True))
             return
-        session.result = result
+        earlier, session.result = session.result, result
+        if earlier is not None:
+            self._worker.afterwards(partial(shutil.rmtree, earlier.folder, ignore_errors=True))
         self._result_view.show(result, result_address(session), self._device_note)
+
+    def _stop(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            self._cancel.set_enabled(False)
 
     def _in_words(self, error: Exception) -> str:
         if isinstance(error, InputError):
@@ -196,6 +209,7 @@ class Page:
     def _show_progress(self, on: bool) -> None:
         self._status.set_visibility(on)
         self._clock.active = on
+        self._cancel.set_enabled(on)
         self._tick()
 
     def _tick(self) -> None:
@@ -212,7 +226,7 @@ class Page:
         self._left = True
         self._sessions.close(self._session)
         if self._job is not None:
-            self._job.future.cancel()
+            self._job.cancel()
         self._worker.afterwards(self._session.remove)
 
 

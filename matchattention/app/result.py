@@ -23,14 +23,22 @@ from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
 from matchattention.inference.result_files import MEANINGS, RECORD
 from matchattention.viz.colormaps import value_range
-from matchattention.viz.fields import confidence_picture, disparity_picture, occlusion_overlay, write_picture
+from matchattention.viz.fields import (
+    confidence_picture,
+    depth_colour_range,
+    depth_picture,
+    disparity_picture,
+    occlusion_overlay,
+    write_picture,
+)
 
 CLOUD_POINTS = 60_000  # what a browser turns smoothly on a phone
 ARCHIVE = "matchattention.zip"
 
-# What the viewer lays over the left photo: file, and the word on its button.
+# What the viewer lays over the left photo: the word on its button, and the file. Depth is there with a camera only.
 VIEWS = {
     "Disparity": "view_disparity.png",
+    "Depth": "view_depth.png",
     "Confidence": "view_confidence.png",
     "Occlusion": "view_occlusion.jpg",
     "Right": "view_right.jpg",
@@ -68,6 +76,7 @@ class Result:
         camera: calibration for these images; None without one.
         seconds: from the read images to the matches, the check of the pair included.
         disparity_range: px, of the first and the last colour.
+        depth_range: metres, of the first and the last colour; None without a camera.
         notes: what there is to say about the pair, in sentences.
         downloads: name to meaning, most useful first.
         cloud: to turn; None when no point is certain enough.
@@ -79,13 +88,19 @@ class Result:
     camera: StereoCamera | None
     seconds: float
     disparity_range: tuple[float, float]
+    depth_range: tuple[float, float] | None
     notes: list[str]
     downloads: dict[str, str]
     cloud: Cloud | None
 
+    @property
+    def views(self) -> list[str]:
+        """The layers there are, by the words on their buttons."""
+        return [name for name in VIEWS if name != "Depth" or self.camera is not None]
+
     def file(self, name: str) -> Path | None:
         """The file of this name if it is one of ours; never a path made of the name."""
-        served = {*self.downloads, *VIEWS.values(), LEFT_VIEW, VALUES}
+        served = {*self.downloads, *(VIEWS[view] for view in self.views), LEFT_VIEW, VALUES}
         return next((self.folder / known for known in served if known == name), None)
 
 
@@ -138,8 +153,14 @@ def compute(
 
     progress.at("Drawing the views", 0.95)
     _write_views(folder, prediction, photos, (low, high))
+    depth_range = None
+    if camera is not None:
+        depth = camera.depth(prediction.disparity)
+        depth_range = depth_colour_range(depth)
+        write_picture(folder / VIEWS["Depth"], depth_picture(depth, *depth_range, bar=False))
     return Result(
         folder=folder, width=width, height=height, camera=camera, seconds=seconds, disparity_range=(low, high),
+        depth_range=depth_range,
         notes=notes, downloads=downloads, cloud=thinned(points, colours, assumed.fx),
     )  # fmt: skip
 

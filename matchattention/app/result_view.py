@@ -24,7 +24,7 @@ class ResultView:
         with ui.column().classes("result") as self._all:
             with ui.element("section").classes("card"):
                 with ui.row().classes("result-head"):
-                    self._layer = ui.toggle(list(VIEWS), value=next(iter(VIEWS)), on_change=self._show_layer).props(
+                    self._layer = ui.toggle(["Disparity"], value="Disparity", on_change=self._show_layer).props(
                         "no-caps unelevated dense padding='4px 12px'"
                     )
                     self._facts = ui.label().classes("muted")
@@ -55,6 +55,8 @@ class ResultView:
         self._all.set_visibility(True)
         self._facts.set_text(f"{result.width}x{result.height} px, {result.seconds:.1f} s with {computed_by}")
         self._viewer.show_result(address, LEFT_VIEW, VALUES, (result.width, result.height), result.camera)
+        shown = str(self._layer.value)
+        self._layer.set_options(result.views, value=shown if shown in result.views else result.views[0])
         self._show_layer()
         self._notes.clear()
         with self._notes:
@@ -67,7 +69,7 @@ class ResultView:
     def _show_layer(self) -> None:
         if self._result is not None:
             name = str(self._layer.value)
-            self._viewer.show_layer(f"{self._address}/{VIEWS[name]}", _legend(name, self._result.disparity_range))
+            self._viewer.show_layer(f"{self._address}/{VIEWS[name]}", _legend(name, self._result))
 
     def _show_cloud(self, cloud: Cloud | None, metric: bool) -> None:
         self._cloud.clear()
@@ -106,10 +108,14 @@ class ResultView:
                         ui.label(meaning).classes("download-meaning")
 
 
-def _legend(name: str, disparity_range: tuple[float, float]) -> dict[str, Any]:
+def _legend(name: str, result: Result) -> dict[str, Any]:
     if name == "Disparity":
-        low, high = disparity_range
+        low, high = result.disparity_range
         return {"colours": _shades("dusk"), "low": f"{low:.1f}", "high": f"{high:.1f}", "text": "px, bright is near"}
+    if name == "Depth" and result.depth_range is not None:
+        low, high = result.depth_range
+        text = "m on a logarithmic scale, bright is far"
+        return {"colours": _shades("reef"), "low": f"{low:.2g}", "high": f"{high:.2g}", "text": text}
     if name == "Confidence":
         return {"colours": _shades("reef"), "low": "0", "high": "100", "text": "%, bright is certain"}
     if name == "Occlusion":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
@@ -11,6 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from matchattention.app.session import CAMERA, PHOTOS, Session, Sessions
 from matchattention.app.uploads import Limits, open_camera, open_photo, receive, shown_name
+from matchattention.app.worker import Worker
 from matchattention.errors import InputError
 
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -27,7 +29,7 @@ def result_address(session: Session) -> str:
     return f"/session/{session.token}/{session.result.folder.name}"
 
 
-def add_routes(app: FastAPI, sessions: Sessions, limits: Limits) -> None:
+def add_routes(app: FastAPI, sessions: Sessions, limits: Limits, worker: Worker) -> None:
     """Serve uploads and results of `sessions`.
 
     Only requests addressed to this machine are answered: without this a foreign page could point its own name at
@@ -45,7 +47,7 @@ def add_routes(app: FastAPI, sessions: Sessions, limits: Limits) -> None:
         # The header is one that a form of a foreign page cannot send without being asked first.
         name = unquote(request.headers.get("x-file-name", ""))
         try:
-            await _take(session, slot, name, request, limits)
+            await _take(session, slot, name, request, limits, worker)
         except InputError as error:
             return _refused(str(error), 400)
         except OSError as error:
@@ -64,19 +66,26 @@ def add_routes(app: FastAPI, sessions: Sessions, limits: Limits) -> None:
         return FileResponse(path, headers=_PRIVATE, filename=path.name if download else None)
 
 
-async def _take(session: Session, slot: str, name: str, request: Request, limits: Limits) -> None:
+async def _take(session: Session, slot: str, name: str, request: Request, limits: Limits, worker: Worker) -> None:
+    """Keep a file that arrives and forget the one it replaces. Files are read in a thread: the page stays alive."""
     path = session.new_path(slot, name)
-    if slot == CAMERA:
-        await receive(request.stream(), path, limits.calibration_megabytes, name)
-        session.camera = open_camera(path, name)
-        session.camera_name = shown_name(name)
-        return
-    await receive(request.stream(), path, limits.megabytes, name)
     try:
-        session.photos[slot] = await asyncio.to_thread(open_photo, path, name, limits)
-    except InputError:
+        if slot == CAMERA:
+            too_large = "a calibration has a few kB, choose another file"
+            await receive(request.stream(), path, limits.calibration_megabytes, name, too_large)
+            camera = await asyncio.to_thread(open_camera, path, name)
+            session.camera, session.camera_name = camera, shown_name(name)
+            path.unlink()
+            return
+        await receive(request.stream(), path, limits.megabytes, name)
+        photo = await asyncio.to_thread(open_photo, path, name, limits)
+    except BaseException:
         path.unlink(missing_ok=True)
         raise
+    replaced = session.photos.get(slot)
+    session.photos[slot] = photo
+    if replaced is not None and session.owns(replaced.path):
+        worker.afterwards(partial(replaced.path.unlink, missing_ok=True))  # a prediction may still read it
 
 
 def _refused(sentence: str, status: int) -> JSONResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from nicegui import app, ui
+from nicegui import app, core, ui
 
 from matchattention.app.page import Page, style_sheet
 from matchattention.app.routes import add_routes
@@ -39,6 +39,11 @@ def require_free_port(port: int) -> None:
             raise InputError(f"Port {port} cannot be used ({error.strerror}): choose another with --port.") from None
 
 
+def own_origins(port: int) -> list[str]:
+    """The pages whose scripts may talk to this one: its own. NiceGUI would answer every website that is open."""
+    return [f"http://{host}:{port}" for host in (HOST, "localhost")]
+
+
 def serve(predictor: Predictor, model: str, port: int, *, browser: bool, limits: Limits | None = None) -> None:
     """Serve the page until Ctrl-C.
 
@@ -51,7 +56,8 @@ def serve(predictor: Predictor, model: str, port: int, *, browser: bool, limits:
     """
     sessions, worker = Sessions(), Worker()
     limits = limits or Limits()
-    add_routes(app, sessions, limits)
+    add_routes(app, sessions, limits, worker)
+    core.sio.eio.cors_allowed_origins = own_origins(port)
     ui.add_css(style_sheet(), shared=True)
 
     @ui.page("/", title="MatchAttention")

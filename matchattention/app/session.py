@@ -59,6 +59,10 @@ class Session:
         """Exchange the left and the right photo."""
         self.photos = {PHOTOS[1 - PHOTOS.index(side)]: photo for side, photo in self.photos.items()}
 
+    def owns(self, path: Path) -> bool:
+        """Whether a file or folder was made for this session; the bundled examples were not."""
+        return "folder" in self.__dict__ and path.parent == self.folder
+
     def remove(self) -> None:
         """Delete every file of this session."""
         if "folder" in self.__dict__:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from matchattention.data.reading import MOST_PIXELS
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.images import read_pair
@@ -20,6 +21,7 @@ from matchattention.inference.images import read_pair
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".pgm", ".ppm")
 CAMERA_SUFFIXES = (".txt", ".json", ".yaml", ".yml")
 _PREVIEW_WIDTH = 480  # px
+_NO_LIMIT = "resize it, or use `matchattention predict`, which has no limit"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def known_suffix(name: str, known: tuple[str, ...]) -> str:
     return suffix
 
 
-async def receive(chunks: AsyncIterator[bytes], path: Path, megabytes: float, name: str) -> None:
+async def receive(
+    chunks: AsyncIterator[bytes], path: Path, megabytes: float, name: str, advice: str = _NO_LIMIT
+) -> None:
     """Write what arrives into `path`, as long as it stays under the limit; past it nothing is kept.
 
     Raises:
@@ -87,10 +91,7 @@ async def receive(chunks: AsyncIterator[bytes], path: Path, megabytes: float, na
             async for chunk in chunks:
                 size += len(chunk)
                 if size > most:
-                    raise InputError(
-                        f"{shown_name(name)} is larger than {megabytes:g} MB: resize it, or use "
-                        "`matchattention predict`, which has no limit."
-                    )
+                    raise InputError(f"{shown_name(name)} is larger than {megabytes:g} MB: {advice}.")
                 file.write(chunk)
         if size == 0:
             raise InputError(f"{shown_name(name)} is empty: choose another file.")
@@ -110,12 +111,17 @@ def open_photo(path: Path, name: str, limits: Limits) -> Photo:
     try:
         with Image.open(path) as image:
             width, height = image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except Image.DecompressionBombError:
+        raise InputError(
+            f"{shown_name(name)} has more than {MOST_PIXELS // 10**6} megapixels, the page takes "
+            f"{limits.megapixels:g}: resize it."
+        ) from None
+    except (OSError, SyntaxError, ValueError):
         raise InputError(f"{shown_name(name)} is not an image that can be read: give a PNG, JPEG or TIFF.") from None
     if width * height > limits.megapixels * 1e6:
         raise InputError(
             f"{shown_name(name)} has {width}x{height} = {width * height / 1e6:.0f} megapixels, the page takes "
-            f"{limits.megapixels:g}: resize it, or use `matchattention predict`, which has no limit."
+            f"{limits.megapixels:g}: {_NO_LIMIT}."
         )
     try:
         pixels = read_pair(path, path)[0]

@@ -9,9 +9,13 @@ from typing import Generic, TypeVar
 
 from torch import nn
 
-from matchattention.layers.block import MATBlock
+from matchattention.inference.block_progress import watching_blocks
 
 T = TypeVar("T")
+
+
+class Cancelled(Exception):
+    """Somebody asked a job to stop, and it did."""
 
 
 class Progress:
@@ -25,32 +29,32 @@ class Progress:
     def __init__(self) -> None:
         self.stage = "Waiting for the pair before this one"
         self.fraction = 0.0
+        self._cancelled = False
 
     def at(self, stage: str, fraction: float) -> None:
+        """Say what comes next.
+
+        Raises:
+            Cancelled: it is not wanted any more.
+        """
+        if self._cancelled:
+            raise Cancelled
         self.stage, self.fraction = stage, fraction
+
+    def cancel(self) -> None:
+        """Stop at the next step."""
+        self._cancelled = True
+        self.stage = "Stopping after this step"
 
     @contextmanager
     def of_blocks(self, network: nn.Module, start: float, end: float) -> Iterator[None]:
-        """Move from `start` to `end` as the network's blocks finish.
+        """Move from `start` to `end` as the network's blocks finish."""
 
-        Images that are matched in strips or at two resolutions run through the blocks several times; the count
-        then begins anew.
-        """
-        blocks = [module for module in network.modules() if isinstance(module, MATBlock)]
-        finished = 0
+        def count(block: int, blocks: int) -> None:
+            self.at(f"Matching: block {block} of {blocks}", start + (end - start) * block / blocks)
 
-        def count(*_: object) -> None:
-            nonlocal finished
-            block = finished % len(blocks) + 1
-            finished += 1
-            self.at(f"Matching: block {block} of {len(blocks)}", start + (end - start) * block / len(blocks))
-
-        handles = [block.register_forward_hook(count) for block in blocks]
-        try:
+        with watching_blocks(network, count):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 class Job(Generic[T]):
@@ -64,6 +68,11 @@ class Job(Generic[T]):
     def __init__(self, progress: Progress, future: Future[T]) -> None:
         self.progress = progress
         self.future = future
+
+    def cancel(self) -> None:
+        """Drop the task when it still waits, stop it at its next step when it runs."""
+        if not self.future.cancel():
+            self.progress.cancel()
 
 
 class Worker:

@@ -26,11 +26,16 @@ def disparity_picture(
     return with_scale_bar(picture, low, high, "px", "dusk") if bar else picture
 
 
+def depth_colour_range(depth: Values, low: float | None = None, high: float | None = None) -> tuple[float, float]:
+    """Metres of the first and the last colour of `depth_picture`."""
+    low, high = value_range(np.where(np.isfinite(depth) & (depth > 0), depth, np.nan), low, high)
+    return max(low, 1e-3), max(high, 1.001e-3)
+
+
 def depth_picture(depth: Values, low: float | None = None, high: float | None = None, *, bar: bool = True) -> Colours:
     """Depth (H, W) in metres on a logarithmic scale: far is bright, unknown is black."""
     finite = np.where(np.isfinite(depth) & (depth > 0), depth, np.nan)
-    low, high = value_range(finite, low, high)
-    low, high = max(low, 1e-3), max(high, 1.001e-3)
+    low, high = depth_colour_range(depth, low, high)
     with np.errstate(invalid="ignore"):
         logarithm = np.log10(finite)
     picture = colourise(logarithm, np.log10(low), np.log10(high), "reef")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import urllib.error
+import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -111,6 +113,46 @@ def test_the_example_in_one_click(visit, tmp_path) -> None:
     assert Image.open(here.download("disparity.png", tmp_path)).height == 460
     ply = here.download("cloud.ply", tmp_path).read_bytes()
     assert ply.startswith(b"ply\nformat binary_little_endian")
+
+
+def test_depth_in_colours_with_a_camera_only(visit, tmp_path) -> None:
+    here = visit()
+    here.page.get_by_role("button", name="donkey").click()
+    here.wait_for_result()
+    here.page.get_by_role("button", name="Depth", exact=True).click()
+    here.page.get_by_text("m on a logarithmic scale, bright is far").wait_for()
+    here.page.locator("img[src*='view_depth.png']").wait_for()
+    here.page.get_by_role("button", name="Remove the camera file").click()
+    here.compute()
+    here.page.get_by_text("px, bright is near").wait_for()
+    assert here.page.get_by_role("button", name="Depth", exact=True).count() == 0
+
+
+def test_a_long_computation_can_be_cancelled(visit, tmp_path) -> None:
+    here = visit()
+    tile = np.random.default_rng(0).integers(0, 256, (150, 200), dtype=np.uint8)
+    for name, shift in (("left.png", 0), ("right.png", 1)):
+        picture = np.kron(np.roll(tile, -shift, 1), np.ones((20, 20), np.uint8))  # 12 megapixels
+        Image.fromarray(picture).save(tmp_path / name)
+    here.give_pair(str(tmp_path / "left.png"), str(tmp_path / "right.png"))
+    here.page.get_by_role("button", name="Compute depth").click()
+    here.page.get_by_role("button", name="Cancel").click()
+    here.page.locator(".status").wait_for(state="hidden")
+    assert not here.page.get_by_role("alert").is_visible()
+    assert here.page.locator(".viewer[data-ready=true]").count() == 0
+    here.page.get_by_role("button", name="donkey").click()  # the page goes on
+    here.wait_for_result()
+
+
+@pytest.mark.parametrize(("origin", "status"), [("https://evil.example", 400), ("http://127.0.0.1:1", 400)])
+def test_foreign_pages_get_no_socket(address, origin: str, status: int) -> None:
+    url = f"{address}/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(url, headers={"Origin": origin}))
+    assert caught.value.code == status
+    own = urllib.request.urlopen(urllib.request.Request(url, headers={"Origin": address}))
+    assert own.status == 200
+    assert own.headers["Access-Control-Allow-Origin"] == address
 
 
 def test_layers_and_slider(visit) -> None:

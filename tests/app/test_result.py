@@ -30,7 +30,7 @@ def test_everything_served_is_there_and_nothing_else(tmp_path: Path, predictor: 
     progress = Progress()
     result = compute(predictor, left, right, None, tmp_path / "result-1", progress)
     assert list(result.downloads) == [*PLAIN, ARCHIVE]
-    served = [*result.downloads, *VIEWS.values(), LEFT_VIEW, VALUES]
+    served = [*result.downloads, *(file for view, file in VIEWS.items() if view != "Depth"), LEFT_VIEW, VALUES]
     assert sorted(path.name for path in result.folder.iterdir()) == sorted(served)
     for name in served:
         path = result.file(name)
@@ -41,7 +41,7 @@ def test_everything_served_is_there_and_nothing_else(tmp_path: Path, predictor: 
     with zipfile.ZipFile(result.folder / ARCHIVE) as archive:
         assert archive.namelist() == PLAIN
         assert archive.read("disparity.pfm") == (result.folder / "disparity.pfm").read_bytes()
-    for name in (*VIEWS.values(), LEFT_VIEW):
+    for name in (*(VIEWS[view] for view in result.views), LEFT_VIEW):
         assert Image.open(result.folder / name).size == (160, 96)
     assert progress.fraction == pytest.approx(0.95)
     assert result.seconds > 0
@@ -67,6 +67,10 @@ def test_a_camera_adds_metres_and_is_scaled_to_resized_images(tmp_path: Path, pr
     result = compute(predictor, left, right, camera, tmp_path / "result-1", Progress())
     assert result.camera is not None
     assert result.camera.fx == pytest.approx(200)
+    assert "Depth" in result.views
+    assert Image.open(result.folder / VIEWS["Depth"]).size == (160, 96)
+    assert result.depth_range is not None
+    assert 0 < result.depth_range[0] < result.depth_range[1]
     assert any("scaled to fit" in note for note in result.notes)
     assert {"depth.npy", "depth.png", "depth_error.npy"} <= set(result.downloads)
     assert "metres" in result.downloads["cloud.ply"]

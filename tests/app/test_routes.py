@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import struct
+import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,8 +25,9 @@ from starlette.testclient import TestClient
 from matchattention.app.result import compute
 from matchattention.app.routes import add_routes, result_address, upload_address
 from matchattention.app.session import Session, Sessions
-from matchattention.app.uploads import Limits
-from matchattention.app.worker import Progress
+from matchattention.app.uploads import Limits, open_photo
+from matchattention.app.worker import Progress, Worker
+from matchattention.examples import example
 from matchattention.inference.predictor import Predictor
 
 
@@ -34,10 +39,12 @@ def sessions():
 
 
 @pytest.fixture
-def client(sessions: Sessions) -> TestClient:
+def client(sessions: Sessions) -> Iterator[TestClient]:
     app = FastAPI()
-    add_routes(app, sessions, Limits(megabytes=0.2, megapixels=0.1))
-    return TestClient(app, base_url="http://127.0.0.1:8000")
+    worker = Worker()
+    add_routes(app, sessions, Limits(megabytes=0.2, megapixels=0.1), worker)
+    yield TestClient(app, base_url="http://127.0.0.1:8000")
+    worker.stop()
 
 
 def _png(width: int = 96, height: int = 64) -> bytes:
@@ -143,3 +150,59 @@ def test_a_result_is_served_to_its_own_page_only(client: TestClient, sessions: S
         assert client.get(f"{address}/{name}").status_code == 404
     mine.result = None
     assert client.get(f"{address}/disparity.pfm").status_code == 404
+
+
+def test_a_replaced_photo_is_deleted(client: TestClient, sessions: Sessions) -> None:
+    session = sessions.new()
+    for name in ("first.png", "second.png"):
+        assert _post(client, session, "left", _png(), name).status_code == 200
+    for _ in range(100):
+        if len(list(session.folder.iterdir())) == 1:
+            break
+        time.sleep(0.05)
+    assert list(session.folder.iterdir()) == [session.photos["left"].path]
+
+
+def test_a_bundled_example_is_never_deleted(client: TestClient, sessions: Sessions) -> None:
+    files = example("donkey")
+    session = sessions.new()
+    session.photos["left"] = open_photo(files.left, "donkey", Limits())
+    assert _post(client, session, "left", _png()).status_code == 200
+    time.sleep(0.2)
+    assert files.left.is_file()
+
+
+def test_a_calibration_is_read_and_not_kept(client: TestClient, sessions: Sessions) -> None:
+    session = sessions.new()
+    assert _post(client, session, "camera", b'{"fx": 200, "baseline": 0.1}', "c.json").status_code == 200
+    assert session.camera is not None
+    assert list(session.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b" " * 300_000, "larger than 0.25 MB: a calibration has a few kB"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"fx": ' + b"9" * 5000 + b"}", "broken"),
+    ],
+    ids=["oversized", "nested", "digits"],
+)
+def test_calibrations_that_were_errors_500(client: TestClient, sessions: Sessions, content: bytes, words: str) -> None:
+    session = sessions.new()
+    answer = _post(client, session, "camera", content, "c.json")
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]
+    assert "c.json" in answer.json()["error"]
+    assert list(session.folder.iterdir()) == []
+
+
+def test_an_image_of_30000_by_30000(client: TestClient, sessions: Sessions) -> None:
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    body = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    answer = _post(client, sessions.new(), "left", b"\x89PNG\r\n\x1a\n" + body, "wall.png")
+    assert answer.status_code == 400
+    assert "wall.png has more than 178 megapixels" in answer.json()["error"]

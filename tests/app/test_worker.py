@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import matchattention as ma
-from matchattention.app.worker import Progress, Worker
+from matchattention.app.worker import Cancelled, Progress, Worker
+from matchattention.inference.block_progress import watching_blocks
 from tests.inference.oracle import TINY
 
 
@@ -51,6 +52,39 @@ def test_a_failure_reaches_the_page_and_leaves_the_worker_alive(worker: Worker) 
     with pytest.raises(ma.InputError, match="swapped"):
         worker.start(fail).future.result(10)
     assert worker.start(lambda progress: 7).future.result(10) == 7
+
+
+def test_a_job_stops_where_it_is_asked_to(worker: Worker) -> None:
+    gate, reached = threading.Event(), []
+
+    def long(progress: Progress) -> None:
+        for step in range(100):
+            gate.wait(10)
+            progress.at(f"step {step}", step / 100)
+            reached.append(step)
+
+    running, waiting = worker.start(long), worker.start(long)
+    running.cancel()
+    waiting.cancel()
+    gate.set()
+    with pytest.raises(Cancelled):
+        running.future.result(10)
+    assert reached == []
+    assert waiting.future.cancelled()
+    assert "Stopping" in running.progress.stage
+    assert worker.start(lambda progress: 7).future.result(10) == 7
+
+
+def test_cancelling_ends_the_networks_forward_pass() -> None:
+    network = ma.create_model(TINY).eval()
+    progress, seen = Progress(), []
+    image = torch.rand(1, 3, 64, 64) * 255
+    watched = watching_blocks(network, lambda block, blocks: seen.append(block))
+    with torch.inference_mode(), watched, progress.of_blocks(network, 0.0, 1.0):
+        progress.cancel()
+        with pytest.raises(Cancelled):
+            network(image, image)
+    assert seen == [1]
 
 
 def test_progress_follows_the_networks_blocks_and_leaves_no_hooks() -> None:
