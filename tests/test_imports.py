@@ -21,13 +21,13 @@ FLOORS = (
     "synth/stream",
     "training inference",
     "exporting",
-    "bench evaluation serve",
-    "app",
+    "bench evaluation serve archive",
+    "app ablation",
     "cli",
     "__init__ __main__",
 )
 FLOOR = {folder: number for number, floor in enumerate(FLOORS) for folder in floor.split()}
-BARE = ("ops", "layers", "models", "synth", "training", "bench")
+BARE = ("ops", "layers", "models", "synth", "training", "bench", "ablation")
 ALWAYS_THERE = {"torch", "numpy", "safetensors", "triton", "matchattention"}  # torch brings Triton where it exists
 
 

@@ -22,6 +22,7 @@ from matchattention.data.batch import Batch
 from matchattention.data.reading import reads
 from matchattention.errors import InputError
 from matchattention.inference.confidence import evidence_of
+from matchattention.inference.consistency import judge_both
 from matchattention.layers.confidence_head import ConfidenceHead, Evidence, Mixture
 from matchattention.models.network import MatchNetwork
 from matchattention.training.sources import Source
@@ -83,7 +84,10 @@ class Lesson(NamedTuple):
 def lesson_of(network: MatchNetwork, batch: Batch) -> Lesson:
     """Match rendered pairs and see how far off the matches are."""
     images = (image.round().clamp(0, 255) for image in (batch.image0, batch.image1))
-    evidence = evidence_of(network(*images))
+    matches = network(*images)
+    last = matches.last_stage
+    assert last is not None
+    evidence = evidence_of(matches.field, last, judge_both(matches.field)[1])
     error = (evidence.field - batch.field0).norm(dim=-1)
     return Lesson(evidence._replace(features=evidence.features.half()), error, batch.valid0 & error.isfinite())
 

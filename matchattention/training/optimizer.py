@@ -64,6 +64,7 @@ class Updater:
         self.names = [name for name, _ in named]
         self.originals = [p for _, p in named]
         self.sharded = any(is_sharded(p) for p in self.originals)
+        self.replicated = [p for p in self.originals if not is_sharded(p)]
         if self.sharded and config.kind == "muon":
             raise InputError("--shard needs --optimizer adamw: Muon's step takes whole matrices, which no process has")
         self.parameters = [own_part(p) for p in self.originals]
@@ -119,13 +120,11 @@ class Updater:
         """Clip, step, average. A gradient that is not finite leaves the weights and moments as they are."""
         if self.sharded:
             for part, original in zip(self.parameters, self.originals):
-                part.grad = None if original.grad is None else original.grad.to_local()  # type: ignore[attr-defined]
+                if part is not original:
+                    part.grad = None if original.grad is None else original.grad.to_local()  # type: ignore[attr-defined]
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        if self.sharded:
-            squares = norm.square()
-            torch.distributed.all_reduce(squares)
-            norm = squares.sqrt()
+        norms = torch.stack(torch._foreach_norm(gradients))
+        norm = self._norm_of_all_parts(norms) if self.sharded else torch.linalg.vector_norm(norms)
         finite = torch.isfinite(norm)
         # The fused kernel divides by `grad_scale` and does nothing where `found_inf`: clipping and
         # skipping cost no pass over the gradients and no synchronisation.
@@ -145,6 +144,13 @@ class Updater:
         self.statistics[:1].add_(known)
         self.statistics[1:2].copy_(torch.maximum(self.statistics[1], known))
         self.statistics[2:].add_(torch.stack(((~finite).float(), ones)))
+
+    def _norm_of_all_parts(self, norms: Tensor) -> Tensor:
+        """The whole gradient's norm from those of this process's parts; what every process holds counts once."""
+        spread = torch.tensor([is_sharded(p) for p in self.originals], device=norms.device)
+        squares = (norms.square() * spread).sum()
+        torch.distributed.all_reduce(squares)
+        return (squares + (norms.square() * ~spread).sum()).sqrt()
 
     def clear_gradients(self) -> None:
         """Forget every gradient."""

@@ -28,9 +28,10 @@ def shard(model: nn.Module, replicas: Replicas) -> None:
     if replicas.count < 2:
         raise InputError("--shard spreads weights over several processes: start them with torchrun, or leave it out")
     mesh = init_device_mesh(next(model.parameters()).device.type, (replicas.count,))
+    single = {parameter for parameter in model.parameters() if parameter.dim() == 0}  # nothing there to spread
     for block in repeated_blocks(model):
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(block, mesh=mesh, ignored_params=single)
+    fully_shard(model, mesh=mesh, ignored_params=single)
 
 
 def is_sharded(tensor: Tensor) -> bool:

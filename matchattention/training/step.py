@@ -85,9 +85,8 @@ class TrainingStep:
         self.updater.clear_gradients()
 
     def _average(self) -> None:
-        """Sharded networks average on their way back; all others in one call."""
-        if not self.updater.sharded:
-            self.replicas.average_gradients(self.updater.parameters)
+        """In one call; what is sharded has been averaged on the way back."""
+        self.replicas.average_gradients(self.updater.replicated)
 
     def gradients(self, batch: Batch) -> None:
         """Leave one batch's gradients, averaged over the replicas, in the parameters (eager or compiled)."""

@@ -1,98 +1,174 @@
-"""Two processes train one network: same weights everywhere, gradients of the whole batch."""
+"""Several processes train one network: the same loss curve however many, sharded or not; a killed one comes back."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 import torch
 
-from matchattention.models import create_model
-from matchattention.training.batch_norms import insert
-from matchattention.training.losses import LossConfig
-from matchattention.training.optimizer import OptimizerConfig, Updater
-from matchattention.training.presets import TINY
-from matchattention.training.sources import ShiftedCards
-from matchattention.training.step import TrainingStep
+from matchattention.training.state import read_state
 
 ROOT = Path(__file__).resolve().parents[2]
+STEPS = 12
 
-WORKER = """
-import sys, torch
+# One import for all trainings: every process is a fork.
+DRIVER = """
+import os, sys
 from dataclasses import replace
 from pathlib import Path
+import torch
 from matchattention.models import create_model
 from matchattention.training import distributed
 from matchattention.training.loop import RunOptions, Trainer
+from matchattention.training.recipe import Stage
 from matchattention.training.sources import ShiftedCards
 from tests.training.test_loop import PRESET
+
 torch.set_num_threads(1)
-out = Path(sys.argv[1])
-replicas = distributed.join()
-torch.manual_seed(replicas.rank)  # different weights: the first rank's must win
-model = create_model(PRESET.model).train()
-preset = replace(PRESET, steps=3, minutes=None)
-trainer = Trainer(preset, RunOptions(out / "run"), model, model.config, ShiftedCards(1), None, replicas)
-begin = {name: p.detach().clone() for name, p in model.named_parameters()}
-gradients = {}
-average = replicas.average_gradients.__func__
-def first_gradients(self, parameters):
-    average(self, parameters)
-    if not gradients:
-        gradients.update({n: p.grad.clone() for n, p in zip(trainer.updater.names, parameters)})
-type(replicas).average_gradients = first_gradients
-trainer.run()
-torch.save({"begin": begin, "gradients": gradients, "end": model.state_dict(), "steps": trainer.counters.steps,
-            "samples": trainer.counters.samples}, out / f"rank{replicas.rank}.pt")
-distributed.leave()
+out, port, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+
+def train(name, rank, count, port, **changes):
+    if count > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
+                          MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    replicas = distributed.join()
+    torch.manual_seed(rank)  # different weights: the first rank's must win
+    shard = changes.pop("shard", False)
+    resume = changes.pop("resume", None)
+    total = changes.pop("steps", steps)
+    preset = replace(PRESET, stages=(Stage(32, 64, 4),), steps=total, minutes=None, validation_pairs=0, **changes)
+    model = create_model(preset.model).train()
+    options = RunOptions(out / name, log_seconds=0.0, agree_every=1, shard=shard, resume=resume)
+    trainer = Trainer(preset, options, model, model.config, ShiftedCards(1), None, replicas)
+    trainer.run()
+    if not shard:
+        torch.save(model.state_dict(), out / f"{name}-{rank}.pt")
+    distributed.leave()
+
+
+def together(name, count, port, **changes):
+    children = []
+    for rank in range(count):
+        child = os.fork()
+        if child == 0:
+            try:
+                train(name, rank, count, port, **changes)
+            except BaseException as error:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        children.append(child)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children), name
+
+
+plain = dict(batch_norm=False)
+together("one", 1, port, **plain)
+together("two", 2, port, **plain)
+together("four", 4, port + 1, **plain)
+together("parts", 2, port + 2, accumulate=2, **plain)
+together("norms-one", 1, port + 3)
+together("norms-four", 4, port + 3)
+together("sharded", 2, port + 4, shard=True, recompute=True, **plain)
+plain["schedule"] = replace(PRESET.schedule, kind="constant")
+together("sharded-half", 2, port + 5, shard=True, steps=steps // 2, **plain)
+together("sharded-half", 2, port + 6, shard=True, resume=out / "sharded-half", **plain)
+together("constant", 1, port, **plain)
 """
 
 
-def test_two_gloo_processes_agree_with_one_process(tmp_path):
-    script = tmp_path / "worker.py"
-    script.write_text(WORKER)
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = []
-    for rank in range(2):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, str(script), str(tmp_path)]
-        processes.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    for process in processes:
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, output
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
-    assert first["steps"] == second["steps"] == 3
-    assert first["samples"] == 6
-    for name in ("begin", "gradients", "end"):
-        assert all(torch.equal(value, second[name][key]) for key, value in first[name].items()), name
-    assert (tmp_path / "run" / "state.pt").is_file()
+        return probe.getsockname()[1]
 
-    # One process on each half gives the gradients whose mean both ranks must have used.
-    model = create_model(TINY).train()
-    insert(model)
-    model.load_state_dict(first["begin"])
-    step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=False)
-    expected: dict[str, torch.Tensor] = {}
-    for sample in range(2):
-        step.gradients(ShiftedCards(1).batch(sample, 1, 32, 64))
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                expected[name] = expected.get(name, 0) + parameter.grad / 2
-    for name, gradient in first["gradients"].items():
-        assert torch.allclose(gradient, expected[name], atol=1e-4, rtol=1e-3), name
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("distributed")
+    (out / "driver.py").write_text(DRIVER)
+    command = [sys.executable, str(out / "driver.py"), str(out), str(_free_port()), str(STEPS)]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def _curve(folder: Path) -> torch.Tensor:
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    losses = {entry["step"]: entry["loss"] for entry in entries if entry["kind"] == "train"}
+    assert list(losses) == list(range(1, STEPS + 1)), folder
+    return torch.tensor([losses[step] for step in sorted(losses)])
+
+
+def _largest_difference(runs: Path, name: str, than: str = "one") -> float:
+    one, other = _curve(runs / than), _curve(runs / name)
+    return ((other - one).abs() / one).max().item()
+
+
+# Each process's loss is a mean over its own pairs' masked pixels, so that curves agree to percents, not to bits.
+@pytest.mark.parametrize("name", ["two", "four", "parts"])
+def test_the_loss_curve_is_the_same_for_one_two_and_four_processes(runs, name):
+    assert _largest_difference(runs, name) < 0.05
+    assert read_state(runs / name, print)["counters"]["samples"] == 4 * STEPS
+
+
+def test_processes_hold_the_same_weights(runs):
+    first, *others = (torch.load(runs / f"four-{rank}.pt") for rank in range(4))
+    for other in others:
+        assert all(torch.equal(value, other[name]) for name, value in first.items())
+
+
+def test_batch_norms_of_each_process_change_the_curve_little(runs):
+    assert _largest_difference(runs, "norms-four", "norms-one") < 0.3
+
+
+def test_sharded_weights_train_like_whole_ones_and_resume(runs):
+    assert _largest_difference(runs, "sharded", "two") < 0.01
+    whole = read_state(runs / "constant", print)
+    sharded = read_state(runs / "sharded-half", print)
+    assert sharded["counters"]["steps"] == STEPS
+    for part in ("model", "average", "moments"):
+        assert sharded[part].keys() == whole[part].keys()
+    shapes = {name: value.shape for name, value in whole["model"].items()}
+    assert {name: value.shape for name, value in sharded["model"].items()} == shapes
+    assert _curve(runs / "sharded-half")[-1].item() == pytest.approx(_curve(runs / "constant")[-1].item(), rel=0.05)
+
+
+def test_a_killed_worker_comes_back_and_the_run_goes_on(tmp_path):
+    """torchrun --max-restarts: the workers start again and continue from the last state, also with --fresh."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2",
+               "--master-port", str(_free_port()), "-m", "matchattention", "train", "tiny-smoke", "--source", "cards",
+               "--size", "32x64:2", "--device", "cpu", "--steps", "60", "--save-seconds", "0.2", "--log-seconds", "0.2",
+               "--validation-pairs", "0", "--fresh", "--output", str(tmp_path / "run")]  # fmt: skip
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, env=_environment(), stdout=log, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run" / "state.pt").is_file():
+            assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        assert process.wait(timeout=150) == 0, (tmp_path / "log").read_text()[-3000:]
+    finally:
+        process.kill()
+        log.close()
+    text = (tmp_path / "log").read_text()
+    assert "continuing" in text
+    assert read_state(tmp_path / "run", print)["counters"] | {"seconds": 0} == {
+        "steps": 60, "samples": 120, "seconds": 0, "average_steps": 60, "restarted_at": 0, "silenced": 0, "skipped": 0,
+    }  # fmt: skip

@@ -13,7 +13,7 @@ from matchattention.cli.train import _validate_seconds
 from matchattention.training import validation
 from matchattention.training.real_pairs import RealPair
 from matchattention.training.sources import ShiftedCards
-from matchattention.training.validation import Validator, padded_length, untuned_convolutions
+from matchattention.training.validation import Validator, errors, padded_length, untuned_convolutions
 
 
 class ReadsRed(nn.Module):
@@ -100,3 +100,11 @@ def test_short_runs_are_validated_at_their_end():
     assert _validate_seconds(None, None) == 180
     assert _validate_seconds(0.0, 60.0) is None
     assert _validate_seconds(2.0, 9.0) == 120
+
+
+def test_error_measures_by_hand():
+    truth = torch.tensor([[-10.0, 0.0], [-100.0, 0.0], [-10.0, 0.0], [-10.0, 0.0]])
+    field = torch.tensor([[-11.5, 0.0], [-104.0, 0.0], [-14.0, 0.0], [99.0, 0.0]])
+    found = errors(field, truth, torch.tensor([True, True, True, False]))
+    expected = {"epe": 9.5 / 3, "bad1": 100.0, "bad2": 200 / 3, "bad3": 200 / 3, "d1": 100 / 3}
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
