@@ -28,7 +28,7 @@ _REFRESH_SECONDS = 0.15
 
 
 class Page:
-    """One open page and its session.
+    """One open page and its session; what a flow network's page says and does differently is in `flow_page`.
 
     Args:
         predictor: of a stereo network, shared by all pages.
@@ -37,6 +37,13 @@ class Page:
         worker: computes for all pages.
         limits: of uploads, to show.
     """
+
+    tagline = "Two photos in, depth out. They never leave this computer."
+    titles = ("Left photo", "Right photo")
+    button = "Compute depth"
+    examples: tuple[str, ...] = tuple(list_examples())
+    compute_pair = staticmethod(compute)
+    make_view = ResultView
 
     def __init__(self, predictor: Predictor, model: str, sessions: Sessions, worker: Worker, limits: Limits) -> None:
         self._predictor = predictor
@@ -57,21 +64,21 @@ class Page:
             self._build_header()
             self._build_inputs()
             self._build_status()
-            self._result_view = ResultView()
+            self._result_view = self.make_view()
         self._refresh()
 
     def _build_header(self) -> None:
         with ui.row().classes("page-header"), ui.column().classes("gap-0"):
             ui.html("<h1>Match<span>Attention</span></h1>", sanitize=False)
-            ui.label("Two photos in, depth out. They never leave this computer.").classes("muted")
+            ui.label(self.tagline).classes("muted")
         self._device_note = f"{self._model} on {self._predictor.device.type}"
 
     def _build_inputs(self) -> None:
         with ui.element("section").classes("card"):
             with ui.element("div").classes("pair"):
                 hint = f"drop or choose, up to {self._limits.megabytes:g} MB and {self._limits.megapixels:g} megapixels"
-                for side in PHOTOS:
-                    self._zones[side] = self._zone(side, f"{side.capitalize()} photo", hint, IMAGE_SUFFIXES, "image")
+                for side, title in zip(PHOTOS, self.titles):
+                    self._zones[side] = self._zone(side, title, hint, IMAGE_SUFFIXES, "image")
             with ui.row().classes("options"):
                 self._zones[CAMERA] = self._zone(
                     CAMERA, "Camera file", "optional, for metres", CAMERA_SUFFIXES, "straighten", compact=True
@@ -84,12 +91,12 @@ class Page:
                 with self._check:
                     ui.tooltip("Refuses swapped and unrectified views, with what was measured")
             with ui.row().classes("actions"):
-                self._compute = ui.button("Compute depth", icon="blur_on", on_click=self._run).props(
+                self._compute = ui.button(self.button, icon="blur_on", on_click=self._run).props(
                     "unelevated no-caps size=md"
                 )
-                ui.label("or try an example:").classes("muted")
-                names = list_examples()
-                self._examples = [ui.button(name, on_click=partial(self._run_example, name)) for name in names]
+                if self.examples:
+                    ui.label("or try an example:").classes("muted")
+                self._examples = [ui.button(name, on_click=partial(self._run_example, name)) for name in self.examples]
                 for button in self._examples:
                     button.props("outline no-caps padding='4px 14px'")
 
@@ -158,10 +165,9 @@ class Page:
         if self._job is not None or len(session.photos) < 2:
             return
         folder = session.new_folder()
-        task = partial(
-            compute, self._predictor, session.photos["left"].path, session.photos["right"].path, session.camera,
-            folder, check=bool(self._check.value),
-        )  # fmt: skip
+        left, right = (session.photos[side].path for side in PHOTOS)
+        check = bool(self._check.value)
+        task = partial(self.compute_pair, self._predictor, left, right, session.camera, folder, check=check)
         self._job = job = self._worker.start(task)
         self._message.set_visibility(False)
         self._result_view.hide()

@@ -148,7 +148,7 @@ def compute(
     downloads = {name: meaning for name, meaning in MEANINGS.items() if (folder / name).is_file()}
     if camera is None:
         downloads["cloud.ply"] = "coloured point cloud in units of the baseline, for an assumed field of view of 53°"
-    _write_archive(folder, list(downloads))
+    write_archive(folder, list(downloads))
     downloads[ARCHIVE] = "all of these in one file"
 
     progress.at("Drawing the views", 0.95)
@@ -210,7 +210,8 @@ def _write_views(
         file.write(prediction.occlusion.astype(np.uint8).tobytes())
 
 
-def _write_archive(folder: Path, names: list[str]) -> None:
+def write_archive(folder: Path, names: list[str]) -> None:
+    """Pack files of a folder into one to download."""
     with replacing(folder / ARCHIVE) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             archive.write(folder / name, name)

@@ -63,7 +63,7 @@ class ResultView:
             for note in result.notes:
                 ui.label(note).classes("note")
         self._show_cloud(result.cloud, result.camera is not None)
-        self._show_downloads(result)
+        show_downloads(self._downloads, result.downloads, address)
         ui.run_javascript(f"getHtmlElement({self._all.id}).scrollIntoView({{behavior: 'smooth'}})")
 
     def _show_layer(self) -> None:
@@ -93,19 +93,18 @@ class ResultView:
             f"Drag to turn, scroll or pinch to come closer. {cloud.shown:,} of {cloud.found:,} points.{unit}"
         )
 
-    def _show_downloads(self, result: Result) -> None:
-        self._downloads.clear()
-        with self._downloads:
-            for name, meaning in result.downloads.items():
-                with (
-                    ui.link(target=f"{self._address}/{name}?download=true")
-                    .classes("download")
-                    .props(f'download="{name}"')
-                ):
-                    ui.icon("download")
-                    with ui.element("span"):
-                        ui.label(name).classes("download-name")
-                        ui.label(meaning).classes("download-meaning")
+
+def show_downloads(container: Any, downloads: dict[str, str], address: str) -> None:
+    """Fill a container with links to files below an address, each with what it holds."""
+    container.clear()
+    with container:
+        for name, meaning in downloads.items():
+            link = ui.link(target=f"{address}/{name}?download=true").classes("download").props(f'download="{name}"')
+            with link:
+                ui.icon("download")
+                with ui.element("span"):
+                    ui.label(name).classes("download-name")
+                    ui.label(meaning).classes("download-meaning")
 
 
 def _legend(name: str, result: Result) -> dict[str, Any]:

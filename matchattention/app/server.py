@@ -6,6 +6,7 @@ import socket
 
 from nicegui import app, core, ui
 
+from matchattention.app.flow_page import FlowPage
 from matchattention.app.page import Page, style_sheet
 from matchattention.app.routes import add_routes
 from matchattention.app.session import Sessions
@@ -48,7 +49,7 @@ def serve(predictor: Predictor, model: str, port: int, *, browser: bool, limits:
     """Serve the page until Ctrl-C.
 
     Args:
-        predictor: of a stereo network.
+        predictor: of a stereo or a flow network.
         model: its name, to show.
         port: of 127.0.0.1.
         browser: whether to open the page in the browser.
@@ -62,7 +63,8 @@ def serve(predictor: Predictor, model: str, port: int, *, browser: bool, limits:
 
     @ui.page("/", title="MatchAttention")
     def page() -> None:
-        Page(predictor, model, sessions, worker, limits).build()
+        kind = FlowPage if predictor.task == "flow" else Page
+        kind(predictor, model, sessions, worker, limits).build()
 
     @app.on_shutdown
     def end() -> None:

@@ -8,6 +8,7 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
+from matchattention.app.flow_result import FlowResult
 from matchattention.app.result import Result
 from matchattention.app.uploads import CAMERA_SUFFIXES, IMAGE_SUFFIXES, Photo, known_suffix
 from matchattention.geometry.camera import StereoCamera
@@ -32,7 +33,7 @@ class Session:
         self.photos: dict[str, Photo] = {}
         self.camera: StereoCamera | None = None
         self.camera_name: str | None = None
-        self.result: Result | None = None
+        self.result: Result | FlowResult | None = None
         self._files = 0
 
     @cached_property

@@ -8,6 +8,7 @@ from matchattention.errors import InputError
 
 _EPILOG = """examples:
   matchattention app
+  matchattention app --model runs/flow/model.safetensors      optical flow: two frames in, motion out
   matchattention app --model runs/mine/model.safetensors --port 8123
 
 The page is served on 127.0.0.1, to this machine only; images stay on it. For a machine far away, tunnel:
@@ -18,7 +19,11 @@ The page is served on 127.0.0.1, to this machine only; images stay on it. For a 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("--port", type=int, default=8000, help="of 127.0.0.1 (default %(default)s)")
-    parser.add_argument("--model", default="rt", help="shipped stereo model or .safetensors file (default %(default)s)")
+    parser.add_argument(
+        "--model",
+        default="rt",
+        help="shipped model or .safetensors file; a flow model gets a page for two frames (default %(default)s)",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default %(default)s)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
@@ -42,6 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
     if min(arguments.max_megabytes, arguments.max_megapixels) <= 0:
         raise InputError("--max-megabytes and --max-megapixels must be positive.")
     require_free_port(arguments.port)
-    predictor = Predictor(load(arguments.model, task="stereo"), arguments.device, arguments.precision)
+    predictor = Predictor(load(arguments.model), arguments.device, arguments.precision)
     limits = Limits(megabytes=arguments.max_megabytes, megapixels=arguments.max_megapixels)
     serve(predictor, Path(arguments.model).stem, arguments.port, browser=not arguments.no_browser, limits=limits)

@@ -11,7 +11,7 @@ from matchattention.viz.colormaps import Colours
 from matchattention.viz.scale_bar import as_picture
 
 _TOKEN = 4  # px a token of the finest scale
-_SHARPER = 2  # drawn at twice the size and reduced: Pillow's lines are not smooth
+SHARPER = 2  # drawn at twice the size and reduced: Pillow's lines are not smooth
 _COLOURS = ((255, 196, 0), (0, 200, 255), (255, 90, 140), (120, 230, 90))  # one a head, repeated beyond four
 
 
@@ -45,7 +45,7 @@ def self_position_arrows(
     offsets = offsets.mean(axis=2) if head is None else offsets[:, :, head]
     padding_top = offsets.shape[0] * _TOKEN - height
     canvas = Image.fromarray((picture * 0.6 + 80).astype(np.uint8))  # paler, so that the arrows stand out
-    canvas = canvas.resize((width * _SHARPER, height * _SHARPER))
+    canvas = canvas.resize((width * SHARPER, height * SHARPER))
     draw = ImageDraw.Draw(canvas)
     colour = _COLOURS[0 if head is None else head % len(_COLOURS)]
     for y in range(spacing // 2, height, spacing):
@@ -56,11 +56,12 @@ def self_position_arrows(
             length = float(np.hypot(*offset))
             if length < shortest:
                 continue
-            _arrow(draw, np.array([x, y]) * _SHARPER, offset * _SHARPER, colour)
+            draw_arrow(draw, np.array([x, y]) * SHARPER, offset * SHARPER, colour)
     return np.asarray(canvas.resize((width, height), Image.Resampling.BOX))
 
 
-def _arrow(draw: Any, start: NDArray[Any], offset: NDArray[Any], colour: tuple[int, int, int]) -> None:
+def draw_arrow(draw: Any, start: NDArray[Any], offset: NDArray[Any], colour: tuple[int, int, int]) -> None:
+    """An arrow on a Pillow drawing, px of the drawing."""
     end = start + offset
     length = float(np.hypot(*offset))
     along = offset / length

@@ -28,12 +28,12 @@ def flow_picture(flow: NDArray[Any], longest: float | None = None, *, wheel: boo
     if longest is None:
         longest = float(np.percentile(length[known], 99)) if known.any() else 1.0
     longest = max(longest, 1e-6)
-    picture = _colours(np.where(known[..., None], flow, 0) / longest)
+    picture = direction_colours(np.where(known[..., None], flow, 0) / longest)
     picture[~known] = 0
     return _with_wheel(picture, longest) if wheel else picture
 
 
-def _colours(direction: NDArray[Any]) -> Colours:
+def direction_colours(direction: NDArray[Any]) -> Colours:
     """sRGB of vectors whose length 1 is full strength."""
     strength = np.minimum(np.linalg.norm(direction, axis=-1), 1)[..., None]
     angle = np.arctan2(direction[..., 1], direction[..., 0])
@@ -62,7 +62,7 @@ def _with_wheel(picture: Colours, longest: float) -> Colours:
     vectors = np.stack(np.meshgrid(span, span), -1)
     inside = np.linalg.norm(vectors, axis=-1) <= 1
     corner = picture[height - 2 * radius - 1 :, width - 2 * radius - 1 :]
-    corner[inside] = _colours(vectors)[inside]
+    corner[inside] = direction_colours(vectors)[inside]
     canvas = Image.fromarray(picture)
     size = text_size(height)
     text, font = f"{longest:.3g} px", load_font(size)

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import torch
 
 import matchattention as ma
 from matchattention.models.checkpoint import save
+from matchattention.models.config import NetworkConfig
 from tests.inference.oracle import TINY
 
 # The cloud needs WebGL, which without a GPU is SwiftShader.
@@ -32,10 +34,21 @@ MEGABYTES = 0.5
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
     """A running `matchattention app` with a tiny random network; ends by Ctrl-C and must then leave nothing."""
+    yield from running_page(tmp_path_factory.mktemp("app"), TINY)
+
+
+@pytest.fixture(scope="module")
+def flow_address(tmp_path_factory) -> Iterator[str]:
+    """The same with a network for optical flow."""
+    config = replace(TINY, task="flow", windows=((4, 4),) * 4)
+    yield from running_page(tmp_path_factory.mktemp("flow-app"), config)
+
+
+def running_page(folder: Path, config: NetworkConfig) -> Iterator[str]:
+    """Serve a random network from a process of its own until the caller is through."""
     pytest.importorskip("nicegui", reason="the page needs the extra 'app'")
-    folder = tmp_path_factory.mktemp("app")
     torch.manual_seed(0)
-    save(ma.create_model(TINY), folder / "tiny.safetensors", TINY)
+    save(ma.create_model(config), folder / "tiny.safetensors", config)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
