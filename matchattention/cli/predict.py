@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from matchattention.cli.rerun_log import RerunLog
     from matchattention.geometry.camera import StereoCamera
+    from matchattention.inference.images import Image
     from matchattention.inference.predictor import Predictor
     from matchattention.inference.sources import Pair
 
@@ -51,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=None, help="shipped model, .safetensors or released .pth file (default rt)")
     parser.add_argument("--task", choices=("stereo", "flow"), default="stereo", help="what the model is for")
     parser.add_argument(
-        "--engine", choices=("onnx", "openvino"),
-        help="run the file of `matchattention export` given as --model (.onnx, .xml) by this; else its suffix decides",
+        "--engine", choices=("onnx", "openvino", "ray"),
+        help="run the file of `matchattention export` given as --model (.onnx, .xml) by this; else its suffix decides; "
+        "ray: archives of pairs on many processes or machines, results in Parquet shards",
     )  # fmt: skip
     parser.add_argument(
         "--camera", metavar="FILE",
@@ -85,9 +87,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--example", nargs="?", const="donkey", metavar="NAME", help="use a bundled pair: donkey or workbench"
     )
+    from matchattention.cli.predict_archive import add_archive_arguments
+
+    add_archive_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.engine == "ray":
+        from matchattention.cli.predict_archive import run_archive
+
+        return run_archive(arguments)
     from matchattention.inference.sequences import holds_sequence
     from matchattention.inference.sources import find_pairs, is_one_pair, is_video
 
@@ -198,7 +207,9 @@ def exported_predictor(arguments: argparse.Namespace) -> Any:
         if arguments.engine is not None:
             raise InputError(f"--engine {arguments.engine} runs exported files: give --model FILE.onnx or FILE.xml.")
         return None
-    predictor = ExportedPredictor(arguments.model, arguments.engine, check=not arguments.no_check)
+    predictor = ExportedPredictor(
+        arguments.model, arguments.engine, arguments.precision, arguments.threads or 0, check=not arguments.no_check
+    )
     if predictor.task != arguments.task:
         raise InputError(f"{arguments.model} is a {predictor.task} model, but {arguments.task} was asked for.")
     return predictor
@@ -366,13 +377,29 @@ def _one_pair(
     left, right = pair.read()
     camera = load_camera(arguments, pair.left)
     camera = camera and camera.fitting(left.shape[1], left.shape[0])
-    prediction = predictor(left, right, trace=arguments.explain)
+    with _signs_of_life(predictor, left):
+        prediction = predictor(left, right, trace=arguments.explain)
     if log is not None:
         log.add(index, pair.name, left, prediction, camera)
     if folder is None:
         return []
     record = _record_of_pair(arguments, predictor, pair)
     return write_prediction(folder, prediction, record, camera, **output_options(arguments))
+
+
+@contextmanager
+def _signs_of_life(predictor: Predictor, image: Image) -> Iterator[None]:
+    """Say how far the network is where one pair takes long."""
+    from matchattention.cli.waiting import Waiting
+    from matchattention.inference.block_progress import watching_blocks
+
+    with Waiting(f"matching {image.shape[1]}x{image.shape[0]} px") as waiting:
+        network = getattr(predictor, "network", None)  # an exported one shows no blocks
+        if network is None:
+            yield
+            return
+        with watching_blocks(network, lambda block, blocks: waiting.at(f"block {block} of {blocks}")):
+            yield
 
 
 def _record_of_pair(arguments: argparse.Namespace, predictor: Predictor, pair: Pair) -> dict[str, Any]:

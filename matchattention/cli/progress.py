@@ -53,10 +53,10 @@ class Progress:
         seconds = (time.monotonic() - self._started) / self._worked
         text = f"  {seconds:.2f} s/{self.what}"
         if self.total is not None and self.done < self.total:
-            text += f", {_clock(seconds * (self.total - self.done))} left"
+            text += f", {clock(seconds * (self.total - self.done))} left"
         return text
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

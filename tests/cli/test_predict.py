@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import matchattention as ma
+from matchattention.cli import waiting
 from matchattention.cli.main import main
 from matchattention.data.formats import read_flo, read_pfm
 from matchattention.data.png import read_png16, write_png16
@@ -422,3 +423,33 @@ def test_the_cloud_ends_at_max_depth(tmp_path, checkpoint) -> None:
     limit = float(np.median(every))
     kept = np.abs(depths("--max-depth", str(limit)))
     assert len(kept) == (every <= limit).sum() < len(every)
+
+
+def test_a_pair_that_takes_long_shows_how_far_it_is(tmp_path, checkpoint, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(waiting, "_PATIENCE", 0.0)
+    monkeypatch.setattr(waiting, "_LOG_EVERY", 0.001)
+    assert main(["predict", *write_pair(tmp_path), "--output", str(tmp_path / "out"), "--model", checkpoint]) == 0
+    assert "matching 160x96 px: block" in capsys.readouterr().err
+
+
+def test_only_and_min_confidence(tmp_path, checkpoint, capsys) -> None:
+    pair, out = write_pair(tmp_path), tmp_path / "out"
+    command = ["predict", *pair, "--output", str(out), "--model", checkpoint, "--camera", "fx=200,baseline=0.1"]
+    assert main([*command, "--only", "disparity,cloud", "--min-confidence", "0"]) == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {"disparity.png", "disparity.pfm", "cloud.ply", "prediction.json"}
+    everything = (out / "cloud.ply").stat().st_size
+    assert main([*command, "--min-confidence", "1"]) == 0
+    assert (out / "cloud.ply").stat().st_size < everything
+    for words, answer in ((["--min-confidence", "2"], "between 0 and 1"), (["--only", "colour"], "choose among")):
+        assert main([*command, *words]) == 2
+        assert answer in capsys.readouterr().err
+    assert main(["predict", *pair, "--output", str(out), "--model", checkpoint, "--only", "depth"]) == 2
+    assert "needs the calibration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("place", "words"), [("https://x.org/a.png", "download it first"), ("/dev/null", "a device")])
+def test_addresses_and_devices_are_no_images(tmp_path, capsys, place: str, words: str) -> None:
+    assert main(["predict", place, write_pair(tmp_path)[1], "--output", str(tmp_path / "out")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
