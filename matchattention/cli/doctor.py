@@ -76,11 +76,12 @@ def run(arguments: argparse.Namespace) -> None:
     print("\nBackends of match_attention (error against fp64, in brackets plain PyTorch's own)")
     broken = []
     for device in _devices():
-        for name in _backends():
+        for name in _backends(device):
             if name in _SLOW and not arguments.all:
                 print(f"  {name:12}{device.type:6}not tried: it compiles first, which takes a while; use --all")
                 continue
             broken += [f"{name} on {device}"] * (not _examine(name, device))
+    broken += _kernels()
     if broken:
         raise InputError(
             f"{', '.join(broken)} gives wrong results here: use another backend and report this, with the text above."
@@ -138,10 +139,35 @@ def _devices() -> list[torch.device]:
     return [torch.device("cpu")] + [torch.device("cuda")] * torch.cuda.is_available()
 
 
-def _backends() -> list[str]:
+def _backends(device: torch.device) -> list[str]:
+    """Those that compute something, and something else than the reference that they are compared with."""
     from matchattention.ops.match_attention.backends import BACKENDS
 
-    return list(BACKENDS)
+    return [name for name in BACKENDS if name not in ("reference", "opaque")]
+
+
+def _kernels() -> list[str]:
+    """A line for each kernel that networks and the renderer have; the names of those that are wrong."""
+    from matchattention.bench import parity
+
+    device = _devices()[-1]
+    print("\nKernels beside their plain twins (error, in brackets what is allowed; of networks in px)")
+    reason, made = parity.why_not(device), parity.cases(device)
+    if reason is not None:
+        kinds = ", ".join(dict.fromkeys(name.split(",")[0].split(":")[0] for name in made))
+        print(f"  skipped, {reason}: {kinds}")
+        return []
+    broken = []
+    for name, run_case in made.items():
+        try:
+            found = run_case()
+        except Exception as error:
+            # Too little shared memory, a driver that is too old: the runtime takes the slower way and says so too.
+            print(f"  {name:34}does not run: {first_line(error)}")
+            continue
+        print(f"  {name:34}{'ok' if found.fine else 'WRONG'}  {found.error:.1e} ({found.allowed:.1e})")
+        broken += [name] * (not found.fine)
+    return broken
 
 
 def _examine(name: str, device: torch.device) -> bool:

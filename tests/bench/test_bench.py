@@ -228,3 +228,39 @@ def test_the_plain_operator_is_measured_where_nothing_is_compiled():
 def test_bad_size_is_one_sentence(capsys):
     assert main(["bench", "network", "--device", "cpu", "--size", "big"]) == 2
     assert "HEIGHTxWIDTH" in capsys.readouterr().err
+
+
+def test_predictor_times_every_way_in_and_out(monkeypatch):
+    from matchattention.bench import predictor
+    from matchattention.bench.predictor import bench_predictor
+    from matchattention.models import create_model
+    from tests.inference.oracle import TINY
+
+    monkeypatch.setattr(predictor, "load_or_create", lambda name: (create_model(TINY), False))
+    monkeypatch.setattr(predictor, "FILES", 2)
+    kept, said = [], []
+    keep = lambda results: kept.append(len(results["ways"]))  # noqa: E731
+    results = bench_predictor(torch.device("cpu"), "rt", (32, 64), "fp32", 0.0, False, said.append, keep)
+    ways = results["ways"]
+    assert list(ways)[:6] == [
+        "arrays, cold",
+        "arrays, warm start",
+        "arrays, disparity alone",
+        "tensors, cold",
+        "tensors, warm start",
+        "batch of 8",
+    ]
+    assert any(label.startswith("files") for label in ways)
+    assert any(label.startswith("stream") for label in ways)
+    assert all(row["ms_a_pair"] > 0 for row in ways.values()), ways
+    assert {row["mode"] for row in ways.values() if "mode" in row} == {"eager"}
+    assert results["batch_gain"] > 0
+    assert kept == list(range(1, 9))
+
+
+def test_a_renderer_without_a_gpu_is_refused():
+    from matchattention.bench.renderer import bench_renderer
+    from matchattention.errors import InputError
+
+    with pytest.raises(InputError, match="on a GPU"):
+        bench_renderer(torch.device("cpu"))

@@ -43,7 +43,11 @@ def test_doctor_reports_machine_packages_and_backends(capsys) -> None:
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert torch.__version__ in printed
-    assert "reference   cpu   float32   1x4  ok" in printed
+    assert "triton      cpu   does not run" in printed
+    assert "  reference" not in printed  # nothing is compared with itself
+    assert "opaque" not in printed
+    if not torch.cuda.is_available():
+        assert "skipped, kernels need a CUDA GPU: depthwise 3x3, ConvGLU mix, LayerNorm" in printed
     assert "opencv" in printed
 
 
@@ -81,3 +85,24 @@ def test_parity_allows_twice_plain_pytorch_and_no_more() -> None:
     assert doctor.Parity(1.9e-3, 1e-3, 1e-3, 1e-3).fine
     assert not doctor.Parity(2.1e-3, 1e-3, 1e-3, 1e-3).fine
     assert not doctor.Parity(1e-3, 1e-3, 2.1e-3, 1e-3).fine
+
+
+def test_doctor_tells_a_wrong_kernel_and_one_that_does_not_run(capsys, monkeypatch) -> None:
+    from matchattention.bench import parity
+
+    def explodes():
+        raise RuntimeError("out of resource: shared memory, Required: 163840, Hardware limit: 101376")
+
+    rows = {
+        "fused block": lambda: parity.Parity(3e-4, 1e-3),
+        "lean block": lambda: parity.Parity(float("nan"), 1e-3),
+        "renderer": explodes,
+    }
+    monkeypatch.setattr(parity, "why_not", lambda device: None)
+    monkeypatch.setattr(parity, "cases", lambda device: rows)
+    assert main(["doctor"]) == 2
+    captured = capsys.readouterr()
+    assert "fused block                       ok  3.0e-04 (1.0e-03)" in captured.out
+    assert "lean block                        WRONG" in captured.out
+    assert "renderer                          does not run: RuntimeError: out of resource" in captured.out
+    assert "lean block gives wrong results" in captured.err

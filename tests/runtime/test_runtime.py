@@ -32,7 +32,7 @@ class FakeGraph:
 
 
 class Fused(torch.nn.Module):
-    """Stands in for a fused network: takes bytes and returns the field alone."""
+    """Stands in for a fused network: takes bytes and returns the field, and nothing of its last stage."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Fused(torch.nn.Module):
         self.calls += 1
         if self.error is not None:
             raise self.error
-        return torch.full((2 * len(image0), *image0.shape[2:], 2), 7.0)
+        return torch.full((2 * len(image0), *image0.shape[2:], 2), 7.0), None
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_every_mode_takes_a_batch_and_a_start(mode, graphs, monkeypatch) -> None
 
 
 def test_what_finishes_a_field_is_part_of_the_graph(graphs) -> None:
-    match = Runtime(Oracle().knowing(32), mode="eager-graph", finish=lambda field: (field.sum(), field + 1))
+    match = Runtime(Oracle().knowing(32), mode="eager-graph", finish=lambda field, last: (field.sum(), field + 1))
     field, total, more = match.run(*images())
     assert total == field.sum()
     assert torch.equal(more, field + 1)
