@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 Metrics = Mapping[str, Mapping[str, float]]  # {mask: {metric: value}}
 Averages = dict[str, dict[str, float]]
 
-_NOT_POOLABLE = {"a50", "a90", "a95", "a99"}  # a quantile of all pixels does not follow from scenes' quantiles
+NOT_POOLABLE = {"a50", "a90", "a95", "a99"}  # a quantile of all pixels does not follow from scenes' quantiles
 
 
 def mean_over_scenes(scenes: Sequence[Metrics], weights: Sequence[float] | None = None) -> Averages:
@@ -29,7 +29,7 @@ def pooled_over_pixels(scenes: Sequence[Metrics]) -> Averages:
     """Each metric as if all scenes were one image."""
 
     def combine(metric: str, values: list[tuple[float, float, float]]) -> float:
-        if metric in _NOT_POOLABLE:
+        if metric in NOT_POOLABLE:
             return float("nan")
         if metric == "rms":
             return math.sqrt(_weighted_mean([(value**2, pixels) for value, _, pixels in values]))

@@ -14,6 +14,7 @@ from matchattention.data.datasets.middlebury import MIDDLEBURY_WEIGHTS
 from matchattention.data.reading import number, read_json, reads
 from matchattention.errors import InputError
 from matchattention.evaluation.averages import Averages, mean_over_scenes, pooled_over_pixels
+from matchattention.evaluation.intervals import LEVEL, SAMPLES, Intervals, bootstrap
 from matchattention.evaluation.metrics import SPEEDS
 
 T = TypeVar("T")
@@ -83,6 +84,10 @@ class Report:
         """All pixels of all scenes together, as KITTI's server does."""
         return pooled_over_pixels([scene.metrics for scene in self.scenes])
 
+    def intervals(self) -> Intervals:
+        """95 % bootstrap interval of `mean`, see `evaluation.intervals`; empty for a single scene."""
+        return bootstrap([scene.metrics for scene in self.scenes])
+
     def to_json(self) -> str:
         """Everything, NaN as null."""
         content = {
@@ -98,6 +103,12 @@ class Report:
             "mean_over_scenes": self.mean(),
             "official_weighted_mean": self.weighted_mean(),
             "pooled_over_pixels": self.pooled(),
+            "bootstrap": {
+                "level": LEVEL,
+                "samples": SAMPLES,
+                "mean_over_scenes": self.intervals(),
+                "pooled_over_pixels": bootstrap([scene.metrics for scene in self.scenes], pooled=True),
+            },
             "scenes": [
                 {
                     "name": scene.name,
@@ -130,6 +141,8 @@ class Report:
         lines.append(rule)
         seconds = sum(scene.seconds for scene in self.scenes) / len(self.scenes)
         lines.append(_line("mean", width, self.mean(), masks, columns, seconds))
+        for name, end in zip((f"{LEVEL:.0%} from", "to"), self._interval_ends()):
+            lines.append(_line(name, width, end, masks, columns))
         weighted = self.weighted_mean()
         if weighted is not None:
             lines.append(_line("weighted mean", width, weighted, masks, columns))
@@ -142,6 +155,15 @@ class Report:
         if self.kind == "flow":
             lines += self._by_speed()
         return "\n".join(lines)
+
+    def _interval_ends(self) -> list[Averages]:
+        """Lower and upper end of the mean's interval; none for a single scene."""
+        intervals = self.intervals()
+        if not intervals:
+            return []
+        return [
+            {mask: {name: ends[end] for name, ends in row.items()} for mask, row in intervals.items()} for end in (0, 1)
+        ]
 
     def _by_speed(self) -> list[str]:
         """A line for hidden pixels and for each class of true speed that has pixels."""
