@@ -45,14 +45,11 @@ def bootstrap(scenes: Sequence[Metrics], *, pooled: bool = False) -> Intervals:
         means = _resampled(values, weights)
         means = np.where(squared, np.sqrt(np.maximum(means, 0)), means)
         outside = 50 * (1 - LEVEL)
-        known = weights.any(axis=0)
-        low, high = np.full((2, len(metrics)), np.nan)
-        low[known], high[known] = np.nanpercentile(means[:, known], (outside, 100 - outside), axis=0)
-        intervals[mask] = {
-            name: (float(low[column]), float(high[column]))
-            for column, name in enumerate(metrics)
-            if known[column]
-        }
+        intervals[mask] = {}
+        for column, name in enumerate(metrics):
+            if weights[:, column].any():
+                low, high = np.nanpercentile(means[:, column], (outside, 100 - outside))
+                intervals[mask][name] = (float(low), float(high))
     return intervals
 
 
