@@ -22,6 +22,7 @@ what:
   costs    parameters, FLOPs, time and memory of the rows, nothing trained
   page     writes the tables of the results into docs/ablations.md
   rows     lists the rows
+  pack     writes the pairs of --real into one small file (--output) that needs no image library to read
 
 examples:
   matchattention ablate --table 6 --seeds 1,2,3                     12 288 pairs for every row and seed
@@ -39,7 +40,7 @@ goes on where the file ends, also from a file of another machine (--resume).
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.epilog = EPILOG
-    parser.add_argument("what", nargs="?", default="run", choices=("run", "costs", "page", "rows"))
+    parser.add_argument("what", nargs="?", default="run", choices=("run", "costs", "page", "rows", "pack"))
     which = parser.add_argument_group("which rows")
     which.add_argument("--table", default="6", help="6, 7, scenes or all (6); the baseline is always among them")
     which.add_argument("--rows", metavar="NAME,…", help="these rows instead of a table's")
@@ -56,10 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--base", default="rt", help="the network that rows are variants of; tiny for a test (rt)")
     how = parser.add_argument_group("how")
     how.add_argument(
-        "--validate",
+        "--real",
         action="append",
+        default=[],
         metavar="NAME[/SPLIT]:PATH",
-        help="real pairs to measure on, too, never trained on",
+        help="real pairs to measure on, too: a dataset, or a file of `pack`; may come again",
     )
     how.add_argument("--time-limit", type=float, metavar="SECONDS", help="of the process; no training begins too late")
     how.add_argument("--at-once", type=int, default=1, help="trainings that take turns on one GPU (1)")
@@ -77,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files")
     files.add_argument("--output", type=Path, help="results (benchmarks/results/ablations-DEVICE.json)")
     files.add_argument("--resume", type=Path, help="go on from this file, too")
+    files.add_argument("--megabytes", type=float, default=13.0, help="largest file of `pack` (13)")
     files.add_argument("--page", type=Path, default=PAGE, help="of `page` (docs/ablations.md)")
 
 
@@ -90,21 +93,24 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.what == "page":
         _write_page(arguments)
         return
+    if arguments.what == "pack":
+        _pack(arguments)
+        return
     use_cache_folder(arguments.cache)  # before torch compiles anything
+    from matchattention.ablation.packed_pairs import read_any
     from matchattention.ablation.results import Results
     from matchattention.ablation.rows import choose_rows
     from matchattention.ablation.runner import Options, Runner, missing_jobs
     from matchattention.bench import report
     from matchattention.training.build import choose_device
     from matchattention.training.distributed import Replicas
-    from matchattention.training.real_pairs import read_real_pairs
 
     say = functools.partial(print, flush=True)
     rows = choose_rows(arguments.table, arguments.rows.split(",") if arguments.rows else None)
     seeds = _seeds(arguments.seeds)
     budget = _budget(arguments)
     device = choose_device(arguments.device, Replicas())
-    real = read_real_pairs(arguments.validate or (), most=100)
+    real = read_any(arguments.real)
     output = arguments.output or report.path_of("ablations", device)
     results = Results(budget, [f"{pair.dataset}/{pair.name}" for pair in real])
     for path in (output, arguments.resume):
@@ -185,6 +191,15 @@ def _list_rows() -> None:
 
     for row in ROWS.values():
         print(f"{row.name:24} {row.group}: {row.words}")
+
+
+def _pack(arguments: argparse.Namespace) -> None:
+    from matchattention.ablation.packed_pairs import in_turn, read_any, write_pairs
+
+    if not arguments.real or arguments.output is None:
+        raise InputError("`pack` needs --real NAME:PATH and --output FILE.")
+    names = write_pairs(arguments.output, in_turn(read_any(arguments.real)), int(arguments.megabytes * 2**20))
+    print(f"written: {arguments.output}, {len(names)} pairs, {arguments.output.stat().st_size / 2**20:.1f} MiB")
 
 
 def _write_page(arguments: argparse.Namespace) -> None:

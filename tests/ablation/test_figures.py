@@ -48,12 +48,34 @@ def test_an_arrow_reaches_a_visible_token_of_its_surface():
     assert same[0, [0, 4]].tolist() == [True, False]  # 5.5 is near 5, 5 is not near 9
 
 
+def test_the_window_around_an_arrows_end():
+    view = line_of([1, 1, 1, 1, 0, 1, 1, 1])
+    visible, _ = self_positions.seen(view, along_row(1.0, 1.0, 1.9, 0.0, 0.0, 0.0, 0.0, -1.5), (1, 4))
+    # From one token before the end, rounded down, to two behind it.
+    assert visible[0].tolist() == [False, True, True, True, True, True, False, True]
+    assert self_positions._offsets(1) == range(1)
+
+
 def test_the_side_of_the_nearest_visible_token():
-    view = line_of([1, 1, 1, 0, 1, 1, 0, 1])
-    right, decided = self_positions.towards_visible(view, along_row(1.0, -1.0, 1.0, 0.0, -1.0, -1.0, 0.0, 1.0))
+    view = line_of([1, 1, 1, 0, 1, 1, 0, 1], disparity=[5.0, 5.0, 5.0, 5.0, 5.0, 9.0, 9.0, 5.0])
+    arrows = along_row(1.0, -1.0, 1.0, 0.0, -1.0, -1.0, 0.0, 1.0)
     occluded = view.occluded[0]
+    right, decided = self_positions.towards_visible(view, arrows, same_surface=False)
     assert decided[0][occluded].all()
     assert right[0][occluded].tolist() == [True, False, True, True, False, False]
+    right, decided = self_positions.towards_visible(view, arrows, same_surface=True)
+    assert decided[0][occluded].all()
+    assert right[0][occluded].tolist() == [True, False, True, True, False, False]
+    right, decided = self_positions.towards_visible(view, -arrows, same_surface=True)
+    assert right[0][occluded].tolist() == [False, True, False, False, True, True]
+
+
+def test_another_surface_is_no_goal():
+    view = line_of([0, 1, 1, 0, 1, 1, 1, 1], disparity=[9.0, 5.0, 5.0, 9.0, 9.0, 5.0, 5.0, 5.0])
+    _, decided = self_positions.towards_visible(view, along_row(*[1.0] * 8), same_surface=True)
+    assert decided[0, [1, 2, 5]].tolist() == [False, False, False]
+    right, decided = self_positions.towards_visible(view, along_row(*[-1.0] * 8), same_surface=True)
+    assert (right & decided)[0, 4]  # the nearest of its surface is on the left
 
 
 def test_occlusion_at_token_centres(monkeypatch):
@@ -90,7 +112,7 @@ def test_self_positions(tmp_path, capsys):
     assert data["pairs"] == 2
     assert 0 <= shares["occluded/same surface/arrow/head 0"]["mean"] <= shares["occluded/visible/arrow/head 0"]["mean"]
     assert (tmp_path / "picture.png").stat().st_size > 1000
-    assert "occluded tokens" in self_positions.sentence(data)
+    assert "Mean arrow of an occluded token" in self_positions.sentence(data)
 
 
 def test_cascade_ends_at_rt():

@@ -49,8 +49,8 @@ def test_pairs_alone_do_not_make_one_seed_sure():
 
 
 def test_real_figures_have_no_pairs():
-    runs = [run("rt", 1, 0.0, **{"kitti-all/d1": 5.0}), run("rt-dot", 1, 0.0, **{"kitti-all/d1": 7.0})]
-    assert difference(runs, "rt-dot", "kitti-all/d1") == (2.0, None, None, 1)
+    runs = [run("rt", 1, 0.0, **{"kitti2015-all/d1": 5.0}), run("rt-dot", 1, 0.0, **{"kitti2015-all/d1": 7.0})]
+    assert difference(runs, "rt-dot", "kitti2015-all/d1") == (2.0, None, None, 1)
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,19 @@ def measure(settings: Settings) -> dict[str, Any]:
             "An accuracy and a latency are needed: give an evaluation file of kitti2015 and a file of "
             "`matchattention bench network` with --from."
         )
-    for data in timings:
-        for mode, row in data["modes"].items():
-            if "median_ms" in row and mode != "eager":
-                point = {"network": data["network"], "mode": mode, "ms": row["median_ms"], "kitti_d1": accuracy[0]}
-                chip = data["circumstances"].get("gpu") or data["circumstances"].get("cpu")
-                results["points"].append({**point, "pairs": accuracy[1], "size": data["shape"], "hardware": chip})
+    results["points"] = [point for data in timings for point in _fastest(data, *accuracy)]
     return results
+
+
+def _fastest(data: dict[str, Any], error: float, pairs: int) -> list[dict[str, Any]]:
+    """The point of a timing file's fastest mode; none where every mode failed."""
+    times = {mode: row["median_ms"] for mode, row in data["modes"].items() if "median_ms" in row}
+    if not times:
+        return []
+    mode = min(times, key=lambda name: times[name])
+    chip = data["circumstances"].get("gpu") or data["circumstances"].get("cpu")
+    point = {"network": data["network"], "mode": mode, "ms": times[mode], "kitti_d1": error, "pairs": pairs}
+    return [{**point, "size": data["shape"], "hardware": chip}]
 
 
 def _usual_files() -> tuple[Path, ...]:
@@ -79,9 +85,9 @@ def draw(data: dict[str, Any], path: Path, settings: Settings) -> None:
             first.annotate(f" {name}", (point.rtx_4060_ti, point.kitti_d1), color=GREY, va="center", fontsize=7)
         for point in data["points"]:
             first.semilogx(point["ms"], point["kitti_d1"], "o", color=BLUE)
-            words = f" ours, {point['mode']}\n {point['hardware']}, {point['pairs']} pairs"
-            first.annotate(words, (point["ms"], point["kitti_d1"]), (0, -14), textcoords="offset points", fontsize=7)
-        first.set(title="The paper's points on an RTX 4060 Ti, all 200 pairs", xlabel="ms at 1024x512, fp16")
+            words = f"ours: {point['hardware']},\n{point['pairs']} of the 200 pairs"
+            first.annotate(words, (point["ms"], point["kitti_d1"]), (0, -24), textcoords="offset points", fontsize=7)
+        first.set(title="The paper's table 5 (RTX 4060 Ti, all 200 pairs) and ours", xlabel="ms at 1024x512, fp16")
         first.set(ylabel="KITTI 2015 D1, % (all)", xlim=(1, 3000))
         if columns == 2:
             for row in data["rows"]:

@@ -2,11 +2,13 @@
 
 The renderer knows what is occluded and which surface a hidden pixel lies on, so the paper's observation becomes a
 measurement: the share of occluded tokens whose arrow ends on a visible token, beside the share that the same arrows
-reach when they are handed to other occluded tokens, and when they point the other way.
+reach when they are handed to other occluded tokens, when they point the other way, and without any. The attention sees
+a window around the arrow's end, so what that window holds is counted, too.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +28,9 @@ SEED = 1_000_004  # of no training
 TOKEN = 4  # px
 SAME_SURFACE = 1.0  # px of disparity
 LEAST_TOKENS = 30  # occluded ones of a view; fewer do not make a share
-WAYS = ("arrow", "shuffled", "opposite")
+KINDS = ("occluded", "outside", "hidden")
+GOALS = ("towards the nearest", "towards the nearest of its surface")
+WAYS = ("arrow", "shuffled", "opposite", "none")
 
 
 class View(NamedTuple):
@@ -80,23 +84,43 @@ def reached(view: View, arrows: Tensor) -> tuple[Tensor, Tensor]:
     return visible, visible & ((view.disparity[y, x] - view.disparity).abs() < SAME_SURFACE)
 
 
-def towards_visible(view: View, arrows: Tensor) -> tuple[Tensor, Tensor]:
-    """(h, w) bool each: does an arrow point to the side of its row where the nearest visible token is; is there one."""
+def seen(view: View, arrows: Tensor, window: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """As `reached`, for any token of the window that the operator places around an arrow's end."""
+    corner = arrows.floor()
+    visible = torch.zeros_like(view.occluded)
+    same = torch.zeros_like(view.occluded)
+    for dy, dx in itertools.product(_offsets(window[0]), _offsets(window[1])):
+        found = reached(view, corner + torch.tensor([dx, dy], device=arrows.device))
+        visible, same = visible | found[0], same | found[1]
+    return visible, same
+
+
+def _offsets(length: int) -> range:
+    """Tokens of an axis of the window, from the one at or before the arrow's end; one row stays where it is."""
+    return range(1) if length == 1 else range(1 - length // 2, length // 2 + 1)
+
+
+def towards_visible(view: View, arrows: Tensor, same_surface: bool) -> tuple[Tensor, Tensor]:
+    """(h, w) bool each: does an arrow point to the side of its row where the nearest visible token is; is there one.
+
+    With ``same_surface`` only visible tokens count whose disparity is that of the arrow's own token.
+    """
     width = view.occluded.shape[1]
-    place = torch.arange(width, device=arrows.device).expand_as(view.occluded)
-    seen = view.known & ~view.occluded
-    left = torch.where(seen, place, torch.full_like(place, -width)).cummax(1).values
-    right = torch.where(seen, place, torch.full_like(place, 2 * width)).flip(1).cummin(1).values.flip(1)
-    to_left, to_right = place - left, right - place
-    decided = (to_left != to_right) & (torch.minimum(to_left, to_right) < width)
-    return (arrows[..., 0] < 0) == (to_left < to_right), decided
+    place = torch.arange(width, device=arrows.device)
+    goals = (view.known & ~view.occluded).unsqueeze(1).expand(-1, width, -1)  # (h, from, to)
+    if same_surface:
+        goals = goals & ((view.disparity.unsqueeze(1) - view.disparity.unsqueeze(2)).abs() < SAME_SURFACE)
+    way = (place - place.unsqueeze(1)).expand_as(goals)
+    never = torch.full_like(way, 2 * width)
+    to_left = torch.where(goals & (way < 0), -way, never).amin(2)
+    to_right = torch.where(goals & (way > 0), way, never).amin(2)
+    return (arrows[..., 0] < 0) == (to_left < to_right), to_left != to_right
 
 
-def shares_of(view: View, generator: torch.Generator) -> dict[str, float] | None:
+def shares_of(view: View, window: tuple[int, int], generator: torch.Generator) -> dict[str, float] | None:
     """Per cent of the occluded tokens of one view, by "what/way/which"; None where there are too few."""
     found: dict[str, float] = {}
-    kinds = {"occluded": view.occluded, "outside": view.outside, "hidden": view.occluded & ~view.outside}
-    for kind, chosen in kinds.items():
+    for kind, chosen in zip(KINDS, (view.occluded, view.outside, view.occluded & ~view.outside)):
         chosen = chosen & view.known
         if chosen.sum() < LEAST_TOKENS:
             if kind == "occluded":
@@ -104,12 +128,14 @@ def shares_of(view: View, generator: torch.Generator) -> dict[str, float] | None
             continue
         for which, arrows in _which_arrows(view).items():
             for way in WAYS:
-                visible, same = reached(view, _changed(arrows, chosen, way, generator))
-                found[f"{kind}/visible/{way}/{which}"] = _share(visible, chosen)
-                found[f"{kind}/same surface/{way}/{which}"] = _share(same, chosen)
-            right_side, decided = towards_visible(view, arrows)
-            if (chosen & decided).any():
-                found[f"{kind}/towards the nearest/arrow/{which}"] = _share(right_side, chosen & decided)
+                changed = _changed(arrows, chosen, way, generator)
+                for prefix, hits in (("", reached(view, changed)), ("window sees ", seen(view, changed, window))):
+                    found[f"{kind}/{prefix}visible/{way}/{which}"] = _share(hits[0], chosen)
+                    found[f"{kind}/{prefix}same surface/{way}/{which}"] = _share(hits[1], chosen)
+            for goal in GOALS:
+                right_side, decided = towards_visible(view, arrows, same_surface=goal == GOALS[1])
+                if (chosen & decided).sum() >= LEAST_TOKENS:
+                    found[f"{kind}/{goal}/arrow/{which}"] = _share(right_side, chosen & decided)
         length = TOKEN * view.arrows.norm(dim=-1).mean(-1)
         found[f"{kind}/length px"] = float(length[chosen].mean())
     found["visible/length px"] = float((TOKEN * view.arrows.norm(dim=-1).mean(-1))[~view.occluded].mean())
@@ -126,6 +152,8 @@ def _changed(arrows: Tensor, chosen: Tensor, way: str, generator: torch.Generato
         return arrows
     if way == "opposite":
         return -arrows
+    if way == "none":
+        return torch.zeros_like(arrows)
     changed = arrows.clone()
     picked = arrows[chosen]
     changed[chosen] = picked[torch.randperm(len(picked), generator=generator).to(picked.device)]
@@ -143,12 +171,13 @@ def measure(settings: Settings) -> dict[str, Any]:
     pool = render_pool(PRESETS[scenes], size, settings.count or 48, SEED, settings.device, settings.pool_folder)
     settings.say(f"{pool.pairs} pairs of {size[0]}x{size[1]} rendered")
     generator = torch.Generator().manual_seed(0)
+    window = network.config.windows[-1]
     by_view: list[dict[str, float]] = []
     occluded: list[float] = []
     for number, batch in enumerate(pool.batches(1)):
         views = views_of(network, batch)
         occluded.append(sum(float(view.occluded.float().mean()) for view in views) / len(views))
-        by_view += [found for view in views if (found := shares_of(view, generator)) is not None]
+        by_view += [found for view in views if (found := shares_of(view, window, generator)) is not None]
         if (number + 1) % 8 == 0:
             settings.say(f"{number + 1} pairs")
     names = list(dict.fromkeys(name for found in by_view for name in found))
@@ -176,13 +205,22 @@ def _mean_and_error(values: list[float]) -> dict[str, float]:
 
 
 def sentence(data: dict[str, Any]) -> str:
-    """The measurement in one sentence."""
-    ways = [data["shares"][f"occluded/visible/{way}/mean of heads"] for way in WAYS]
-    arrow, shuffled, opposite = (f"{way['mean']:.1f} ± {way['standard_error']:.1f} %" for way in ways)
+    """The measurement in a few words."""
+    shares = data["shares"]
+    reach = [_said(shares[f"occluded/same surface/{way}/mean of heads"]) for way in WAYS]
+    ends = [_said(shares[f"occluded/visible/{way}/mean of heads"]) for way in WAYS]
+    sides = {kind: shares.get(f"{kind}/{GOALS[1]}/arrow/mean of heads") for kind in KINDS}
     return (
-        f"Of the occluded tokens {arrow} have an arrow that ends on a visible one; handed to other occluded tokens the "
-        f"same arrows reach {shuffled}, pointing the other way {opposite}."
+        f"Mean arrow of an occluded token ends on a visible one: {ends[0]} (handed to others {ends[1]}, reversed "
+        f"{ends[2]}); on one of the same surface: {reach[0]} ({reach[1]}, {reach[2]}).\nIt points to the side of its "
+        "row where the nearest visible token of its surface is: "
+        + ", ".join(f"{kind} {_said(share)}" for kind, share in sides.items() if share)
+        + "."
     )
+
+
+def _said(share: dict[str, float]) -> str:
+    return f"{share['mean']:.1f} ± {share['standard_error']:.1f} %"
 
 
 def draw(data: dict[str, Any], path: Path, settings: Settings) -> None:
@@ -217,16 +255,16 @@ def draw(data: dict[str, Any], path: Path, settings: Settings) -> None:
             color="gold",
             width=0.0018,
         )
-        picture.set_title(f"pair {number}, left view: occluded pixels pink, arrows of their tokens (mean of heads)")
+        picture.set_title(f"pair {number}, left view; occluded pixels pink, arrows of their tokens")
         limit = float(offsets[..., 0].abs().quantile(0.98))
         shown = map_.imshow(offsets[..., 0], cmap="RdBu", vmin=-limit, vmax=limit)
         map_.contour(view.occluded.cpu(), [0.5], colors="black", linewidths=0.5)
-        map_.set_title("x of the arrows, px; black: occlusion")
+        map_.set_title("x of the mean arrow, px; black: outline of occlusion")
         figure.colorbar(shown, ax=map_, shrink=0.8)
         for axis in (picture, map_):
             axis.set_xticks([])
             axis.set_yticks([])
-    figure.suptitle(sentence(data), fontsize=10)
+    figure.suptitle(sentence(data), fontsize=9)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=90)
     pyplot.close(figure)
