@@ -32,7 +32,7 @@ def sample_rows(values, x):
     return values.gather(3, index) * (1 - share) + values.gather(3, index + 1) * share
 
 
-@pytest.mark.parametrize("layout", ["room", "tabletop", "street", "forest", "corridor", "flying"])
+@pytest.mark.parametrize("layout", ["room", "tabletop", "street", "forest", "corridor", "tunnel", "flying"])
 def test_labels_are_consistent(layout):
     """At the exact place of its match, a visible pixel's point is what the other view sees, to < 0.01 px."""
     config = replace(SMALL, layouts={layout: 1.0})
@@ -207,7 +207,9 @@ def test_flow_follows_the_points(layout):
 
 
 def test_still_world_has_no_flow():
-    config = replace(SMALL, layouts={"room": 1.0}, task="flow", motion=(1e-7, 2e-7), turn=1e-7, still=1.0)
+    config = replace(
+        SMALL, layouts={"room": 1.0}, task="flow", motion=(1e-7, 2e-7), turn=1e-7, camera_roll=1e-7, still=1.0
+    )
     result = rendered(config, range(1), (24, 32))
     assert result.field.abs().max() < 0.01
     assert result.occluded.float().mean() < 0.02
