@@ -1,14 +1,43 @@
 """The authors' released networks, through `convert`, against what their implementation computed."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from matchattention.cli.main import main
 from matchattention.models import checkpoint
+from tests.golden.released import STRIDE, images_of, state_of
 from tests.shared import shared
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "released.safetensors"
+
 TOLERANCE = 2e-3  # px; the stored float32 values are within 5e-4 of float64
+
+
+@pytest.mark.parametrize("task", ["stereo", "flow"])
+def test_a_released_kind_of_network_keeps_its_fields(task, tmp_path):
+    """Against values stored when the authors' own were reproduced; in fp64, where rounding decides nothing."""
+    with safe_open(GOLDEN, "pt") as file:
+        shapes, seeds = (json.loads(file.metadata()[key]) for key in ("shapes", "seeds"))
+    golden = {
+        name.removeprefix(f"{task}."): value for name, value in load_file(GOLDEN).items() if name.startswith(task)
+    }
+    torch.save({"model": state_of(shapes, seeds[task])}, tmp_path / "released.pth")
+    target = tmp_path / "converted.safetensors"
+    assert main(["convert", str(tmp_path / "released.pth"), str(target), "--task", task]) == 0
+    network = checkpoint.load(target, task).double()
+    with torch.no_grad():
+        matches = network(*images_of(seeds[task]))
+    torch.testing.assert_close(matches.initial.position, golden["initial"], rtol=0, atol=1e-9)
+    names = [name for name in sorted(golden) if name.startswith("step")]
+    assert [name.split(".")[-1] for name in names] == [step.kind for step in matches.steps]
+    for name, step in zip(names, matches.steps):
+        torch.testing.assert_close(step.position[:, ::2, ::2].float(), golden[name], rtol=0, atol=1e-4, msg=name)
+    torch.testing.assert_close(matches.field[:, ::STRIDE, ::STRIDE].float(), golden["field"], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])

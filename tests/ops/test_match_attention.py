@@ -1,5 +1,7 @@
 """The reference operator against its formulas, its limits and the golden file."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,8 +12,8 @@ from torch.autograd import gradcheck
 from matchattention import InputError, match_attention
 from matchattention.ops.match_attention.reference import match_attention_reference
 from tests.ops.oracle import oracle
-from tests.shared import shared
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "operator_2d.safetensors"
 WINDOWS = [(1, 4), (1, 8), (4, 4), (6, 6), (2, 2)]
 
 
@@ -29,7 +31,7 @@ def inputs(batch, height, width, heads, channels, value_channels, shared_positio
 
 @pytest.mark.parametrize(("name", "window"), [("w3", (4, 4)), ("w5", (6, 6))])
 def test_golden(name, window):
-    stored = load_file(shared("golden/operator_2d.safetensors"))
+    stored = load_file(GOLDEN)
     golden = {key[3:]: value for key, value in stored.items() if name in key}
     given_inputs = [golden[key].clone().requires_grad_() for key in ("q", "k", "v", "rpos")]
     out, weights = match_attention(*given_inputs, window=window, backend="reference")

@@ -5,6 +5,7 @@ it computes in the same dtype, plus one rounding of the result's own scale.
 """
 
 import contextlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from matchattention import match_attention
-from tests.shared import shared
 
 pytest.importorskip("triton")
 
@@ -25,6 +25,7 @@ from matchattention.ops.match_attention.plain_backward import plain_backward
 from matchattention.ops.match_attention.triton_backward import backward
 from matchattention.ops.match_attention.triton_window import place_window
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "operator_2d.safetensors"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = ("out", "weights", "grad of q", "grad of k", "grad of v", "grad of relative_position")
 
@@ -183,7 +184,7 @@ def test_any_shape(batch, height, width, heads, channels, value_channels, window
 
 @pytest.mark.parametrize(("name", "window"), [("w3", (4, 4)), ("w5", (6, 6))])
 def test_golden(name, window):
-    stored = load_file(shared("golden/operator_2d.safetensors"))
+    stored = load_file(GOLDEN)
     golden = {key[3:]: value for key, value in stored.items() if name in key}
     tensors = [golden[key].float().to(DEVICE) for key in ("q", "k", "v", "rpos")]
     cotangents = [golden["grad_out"].to(DEVICE), golden["grad_attn"].to(DEVICE)]
