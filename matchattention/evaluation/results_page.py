@@ -80,8 +80,18 @@ def _belongs(report: Report, column: Column) -> bool:
 def _figure(reports: Iterable[Report], column: Column) -> str:
     for report in reports:
         if _belongs(report, column):
-            return f"**{_number(report.mean()[column.mask][column.metric], column.metric)}**"
+            return _with_interval(report, column)
     return "–"
+
+
+def _with_interval(report: Report, column: Column) -> str:
+    """The mean in bold, its bootstrap interval, and how many pairs it is over where these are not all."""
+    text = f"**{_number(report.mean()[column.mask][column.metric], column.metric)}**"
+    ends = report.intervals().get(column.mask, {}).get(column.metric)
+    if ends is not None:
+        text += f" [{_number(ends[0], column.metric)}, {_number(ends[1], column.metric)}]"
+    whole = SCENES_OF_SPLIT.get((report.dataset, report.split))
+    return text if whole in (None, len(report.scenes)) else f"{text}, {len(report.scenes)} pairs"
 
 
 def _partial_notes(reports: Sequence[Report], columns: Sequence[Column]) -> str:
@@ -93,6 +103,7 @@ def _partial_notes(reports: Sequence[Report], columns: Sequence[Column]) -> str:
         if whole is not None and counts != {whole}:
             numbers = ", ".join(str(count) for count in sorted(counts))
             notes.append(f"Ours on {key[0]} are over {numbers} of its {whole} pairs, the paper's over all.")
+    notes.append("In brackets 95 % bootstrap intervals: what the mean could be with other scenes of the same kind.")
     return " ".join(notes)
 
 

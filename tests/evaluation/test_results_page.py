@@ -80,7 +80,7 @@ def test_only_measured_columns_are_shown():
     assert "Middlebury Q bad 2 all | Middlebury Q bad 2 noc" in header
     assert "KITTI" not in header
     assert cells(markdown, "MatchAttentionRT (paper)") == ["12.42", "8.23"]
-    assert cells(markdown, "**Ours**") == ["**5.00**", "**0.00**"]
+    assert cells(markdown, "**Ours**") == ["**5.00** [5.00, 5.00]", "**0.00** [0.00, 0.00]"]
     assert "pairs, the paper's over all" not in markdown
 
 
@@ -92,8 +92,9 @@ def test_rows_of_one_model_are_joined_and_partial_sets_named():
     ]
     markdown = paper_table_markdown(TABLE_4, reports)
     assert len([line for line in markdown.splitlines() if "Ours**" in line]) == 1
-    assert cells(markdown, "**Ours**") == ["**5.00**", "**0.00**", "**5.00**", "**0.00**"]
-    assert cells(markdown, "**SGBM**") == ["–", "–", "**5.00**", "**0.00**"]
+    of_all = ["**5.00** [5.00, 5.00]", "**0.00** [0.00, 0.00]"]
+    assert cells(markdown, "**Ours**") == [*(f"{cell}, 20 pairs" for cell in of_all), *of_all]
+    assert cells(markdown, "**SGBM**") == ["–", "–", *of_all]
     assert "kitti2015 are over 20 of its 200 pairs" in markdown
 
 
