@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What `make setup` installs beside the package; `make resolve` resolves exactly the same.
-EXTRAS := triton,opencv,app,logging,spring,exr,docs,dev
+EXTRAS := triton,opencv,app,serve,export,openvino,logging,spring,exr,ray,docs,dev
 
 .PHONY: setup demo test test-gpu test-kernels fuzz lint docs resolve package clean
 
@@ -10,7 +10,7 @@ setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing PyTorch and the rest into $(VENV): minutes, 0.2 GB of downloads with a CPU build of PyTorch, 3 GB with CUDA"
+	@echo "Installing PyTorch and the rest into $(VENV): minutes, 0.4 GB of downloads with a CPU build of PyTorch, 3 GB with CUDA"
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "results": "the paper's tables with our rows, from evaluation files",
     "render": "render stereo scenes with exact ground truth",
     "train": "train or fine-tune a network",
+    "scale": "what a training or an archive takes on many GPUs, from rates of one",
     "shard": "write a dataset as WebDataset shards, for training from file or object stores",
     "train-confidence": "train the small head that tells how far off each match may be",
     "bench": "time the operator, a network or a training step",

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -21,13 +20,12 @@ from matchattention.data.atomic import replacing
 from matchattention.data.batch import Batch
 from matchattention.data.reading import reads
 from matchattention.errors import InputError
-from matchattention.inference.confidence import evidence_of
-from matchattention.inference.consistency import judge_both
-from matchattention.layers.confidence_head import ConfidenceHead, Evidence, Mixture
+from matchattention.layers.confidence_head import ConfidenceHead, Evidence, Mixture, evidence_of
 from matchattention.models.network import MatchNetwork
 from matchattention.training.sources import Source
 
 Say = Callable[[str], None]
+Agree = Callable[[Tensor], Tensor]  # of fields (2B, H, W, 2) px the left-right agreement (B, H, W) of the first views
 
 
 @dataclass(frozen=True)
@@ -81,19 +79,19 @@ class Lesson(NamedTuple):
 
 
 @torch.no_grad()
-def lesson_of(network: MatchNetwork, batch: Batch) -> Lesson:
+def lesson_of(network: MatchNetwork, batch: Batch, agree: Agree) -> Lesson:
     """Match rendered pairs and see how far off the matches are."""
     images = (image.round().clamp(0, 255) for image in (batch.image0, batch.image1))
     matches = network(*images)
     last = matches.last_stage
     assert last is not None
-    evidence = evidence_of(matches.field, last, judge_both(matches.field)[1])
+    evidence = evidence_of(matches.field, last, agree(matches.field))
     error = (evidence.field - batch.field0).norm(dim=-1)
     return Lesson(evidence._replace(features=evidence.features.half()), error, batch.valid0 & error.isfinite())
 
 
 def gather(
-    network: MatchNetwork, source: Source, plan: ConfidenceTraining, say: Say, cache: Path | None = None
+    network: MatchNetwork, source: Source, plan: ConfidenceTraining, agree: Agree, say: Say, cache: Path | None = None
 ) -> list[Lesson]:
     """The lessons of all pairs, on the CPU, ``plan.batch`` pairs each.
 
@@ -101,6 +99,7 @@ def gather(
         network: frozen, on the device of the source.
         source: of pairs.
         plan: how many, how large.
+        agree: left-right agreement, as inference computes it.
         say: takes a line of progress now and then.
         cache: a folder where lessons stay, so that a training that was stopped goes on, or None.
     """
@@ -111,7 +110,7 @@ def gather(
             lessons.append(read_lesson(file))
         else:
             batch = source.batch(number * plan.batch, plan.batch, plan.height, plan.width)
-            lessons.append(lesson_of(network, batch).to(torch.device("cpu")))
+            lessons.append(lesson_of(network, batch, agree).to(torch.device("cpu")))
             if file is not None:
                 write_lesson(lessons[-1], file)
         if len(lessons) % max(1, plan.pairs // plan.batch // 10) == 0:
@@ -172,39 +171,3 @@ def _measure_features(head: ConfidenceHead, lessons: Sequence[Lesson]) -> None:
     features = torch.cat([lesson.evidence.features.float().flatten(0, -2) for lesson in some])
     head.mean.copy_(features.mean(0))
     head.deviation.copy_(features.std(0).clamp(min=1e-4))
-
-
-@torch.no_grad()
-def judge_head(head: ConfidenceHead, lessons: Sequence[Lesson], plan: ConfidenceTraining) -> dict[str, Any]:
-    """How well a head does on pairs it has not seen, for its card.
-
-    Returns:
-        ``nll``; ``ece`` of "within 1 px"; ``coverage`` per cent within one, two and three sigmas; ``ause`` by bad 1
-        of the head and of left-right agreement alone (``ause_agreement``), mean over pairs; ``pairs``.
-    """
-    from matchattention.evaluation.calibration import ONE_SIGMA, coverage, joined, reliability, sparsification
-
-    device = head.mean.device
-    losses, diagrams, ranks, plain, errors, sigmas = [], [], [], [], [], []
-    for lesson in lessons:
-        there = lesson.to(device)
-        mixture = head(there.evidence)
-        losses.append(float(loss_of(mixture, there, plan.cap)))
-        confidence, sigma = mixture.within(1.0).cpu(), mixture.quantile(ONE_SIGMA).cpu()
-        for index, known in enumerate(lesson.known):
-            error = lesson.error[index][known].numpy()
-            claimed = confidence[index][known].numpy()
-            diagrams.append(reliability(error <= 1, claimed))
-            ranks.append(sparsification(error > 1, claimed).ause)
-            plain.append(sparsification(error > 1, lesson.evidence.agreement[index][known].numpy()).ause)
-            errors.append(error)
-            sigmas.append(sigma[index][known].numpy())
-    return {
-        "pairs": len(diagrams),
-        "nll": sum(losses) / len(losses),
-        "ece": joined(diagrams).error,
-        "coverage": coverage(np.concatenate(errors), np.concatenate(sigmas)),
-        "ause": float(np.nanmean(ranks)),
-        "ause_agreement": float(np.nanmean(plain)),
-        "plan": asdict(plan),
-    }

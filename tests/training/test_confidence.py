@@ -9,12 +9,13 @@ import torch
 
 from matchattention.cli.main import main
 from matchattention.errors import InputError
+from matchattention.evaluation.held_out import judge_head
 from matchattention.layers.confidence_head import Evidence
 from matchattention.models import checkpoint
 from matchattention.models.confidence_file import fingerprint, load_head, read_head_header, shipped_head
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import create_model
-from matchattention.training.confidence import ConfidenceTraining, Lesson, judge_head, train
+from matchattention.training.confidence import ConfidenceTraining, Lesson, train
 
 TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 

@@ -7,7 +7,7 @@ import torch
 
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.feed import Feed
+from matchattention.training.feed import FAR_AWAY, SUBSTITUTES, Feed
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, TakingTurns, concatenate, shares
@@ -92,3 +92,19 @@ def test_batches_smaller_than_the_mix_take_turns_by_weight():
     assert torch.equal(mixed.batch(9, 1, 32, 32).image0, ShiftedCards(first).batch(number, 1, 32, 32).image0)
     with pytest.raises(InputError, match="above zero"):
         MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 0]).batch(0, 1, 32, 32)
+
+
+def test_the_last_substitute_is_as_far_away_as_the_others():
+    asked = []
+
+    class Broken(ShiftedCards):
+        def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+            asked.append(first)
+            if len(asked) <= SUBSTITUTES:
+                raise ValueError("no scene")
+            return super().batch(0, count, height, width)
+
+    model = TinyNetwork()
+    step = TrainingStep(model, Updater(model, OptimizerConfig()), LossConfig(), mixed_precision=False)
+    Feed(Broken(0), step).draw(6, 2, 32, 32)
+    assert asked == [6 + 2 * FAR_AWAY * attempt for attempt in range(SUBSTITUTES + 1)]
