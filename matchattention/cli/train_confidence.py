@@ -45,11 +45,13 @@ def run(arguments: argparse.Namespace) -> None:
 
     from matchattention.cli.train import _parse_size, _parse_source
     from matchattention.evaluation.environment import describe_environment
+    from matchattention.evaluation.held_out import judge_head
     from matchattention.evaluation.matchers import _provenance
+    from matchattention.inference.consistency import judge_both
     from matchattention.models.checkpoint import load
     from matchattention.models.confidence_file import fingerprint, save_head
     from matchattention.runtime.precision import choose_device
-    from matchattention.training.confidence import ConfidenceTraining, gather, judge_head, train
+    from matchattention.training.confidence import ConfidenceTraining, gather, train
     from matchattention.training.supply import make_source
 
     given = {name: getattr(arguments, name) for name in ("pairs", "batch", "epochs", "seed")}
@@ -65,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     source = make_source([replace(config, mirror=False) for config in sources], plan.seed, device)
     mark = fingerprint(network)
     cache = None if arguments.cache is None else arguments.cache / f"{mark[:12]}-{plan.height}x{plan.width}-{plan.seed}"
-    lessons = gather(network, source, plan, _say, cache)
+    lessons = gather(network, source, plan, lambda field: judge_both(field)[1], _say, cache)
     held_out = max(1, len(lessons) // 10)
     head = train(lessons[:-held_out], plan, device, _say)
     figures = judge_head(head, lessons[-held_out:], plan)

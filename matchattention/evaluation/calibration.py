@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-ONE_SIGMA = 0.6827  # share of a normal distribution within one, two and three deviations
 SIGMAS = (1.0, 2.0, 3.0)
 BINS = 20
 

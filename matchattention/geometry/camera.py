@@ -110,16 +110,21 @@ class StereoCamera:
         with np.errstate(divide="ignore"):
             return np.float32(self.fx * self.baseline) / depth - np.float32(self.doffs)
 
-    def depth_error(self, disparity: FloatImage, confidence: FloatImage | None = None) -> NDArray[np.float32]:
+    def depth_error(
+        self, disparity: FloatImage, confidence: FloatImage | None = None, *, error: FloatImage | None = None
+    ) -> NDArray[np.float32]:
         """One-sigma error of `depth` in metres: Z² / (f·B) times the error of the disparity.
 
         Args:
             disparity: (H, W) px.
             confidence: (H, W) in [0, 1] of the same prediction; its disagreement between the two views is taken
                 as the disparity's error. Without it every pixel counts as a good match, 0.25 px.
+            error: (H, W) px, the disparity's one-sigma error where it is known: a `Prediction` may have it.
         """
         sigma = np.full(np.shape(disparity), _FINEST_DISPARITY_ERROR, np.float32)
-        if confidence is not None:
+        if error is not None:
+            sigma = np.asarray(error, np.float32)
+        elif confidence is not None:
             sigma = np.hypot(sigma, disagreement_of(confidence)).astype(np.float32)
         depth = self.depth(disparity)
         with np.errstate(invalid="ignore"):

@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
+from torch import Tensor
 
-from matchattention.inference.consistency import judge
-from matchattention.layers.confidence_head import SCALE, Evidence
-from matchattention.layers.tokens import split_views
-from matchattention.models.network import Matches
+from matchattention.inference.consistency import judge_both
+from matchattention.layers.confidence_head import ONE_SIGMA, ConfidenceHead, LastStage, evidence_of
+from matchattention.models.network import MatchNetwork
+
+AUTO = "auto"
+AGREEMENT = "agreement"
+RIGHT = 1.0  # px: `confidence` is the probability of being this close
 
 
-def evidence_of(matches: Matches) -> Evidence:
-    """What a head reads of a pass, of the first view of every pair."""
-    assert matches.features is not None
-    last = [step.position for step in matches.steps if step.scale == SCALE]
-    first, second = split_views(matches.field)
-    agreement = torch.stack([judge(*pair)[1] for pair in zip(first, second)])
-    before, after = (split_views(position)[0] for position in (last[0], last[-1]))
-    return Evidence(split_views(matches.features)[0], before, after, first, agreement)
+class ConfidenceJudge:
+    """What is computed from every field: occlusion and confidence, and how far off matches may be.
+
+    Args:
+        head: of the network, or None.
+        device: where fields are.
+        reason: one sentence that says why there is no head; empty where there is one.
+    """
+
+    def __init__(self, head: ConfidenceHead | None, device: torch.device, reason: str = "") -> None:
+        self.head = None if head is None else head.to(device)
+        self.reason = reason
+
+    def __call__(self, field: Tensor, last: LastStage | None) -> tuple[Tensor, ...]:
+        """Judge the first views.
+
+        Args:
+            field: (2B, H, W, 2) px of both views.
+            last: what the network's last stage left; None where a field was put together from parts.
+
+        Returns:
+            occlusion (B, H, W) bool and confidence (B, H, W) in [0, 1]; with a head also left-right agreement
+            (B, H, W) in [0, 1] and the one-sigma error (B, H, W) px.
+        """
+        occlusion, agreement = judge_both(field)
+        if self.head is None or last is None:
+            return occlusion, agreement
+        with torch.autocast(field.device.type, enabled=False):
+            mixture = self.head(evidence_of(field, last, agreement))
+            return occlusion, mixture.within(RIGHT), agreement, mixture.quantile(ONE_SIGMA)
+
+
+def choose_judge(
+    model: MatchNetwork, device: torch.device, wanted: str | os.PathLike[str] | ConfidenceHead = AUTO
+) -> ConfidenceJudge:
+    """The judge of a network's fields.
+
+    Args:
+        model: with its weights as they were trained.
+        device: where it runs.
+        wanted: "auto", the shipped head that belongs to these weights, or left-right agreement where there is none;
+            "agreement"; the file of a head; or a head.
+    """
+    from matchattention.models.confidence_file import load_head, shipped_head
+
+    if isinstance(wanted, ConfidenceHead):
+        return ConfidenceJudge(wanted, device)
+    if wanted == AGREEMENT:
+        return ConfidenceJudge(None, device, "Left-right agreement was asked for.")
+    if wanted != AUTO:
+        return ConfidenceJudge(load_head(Path(wanted), model), device)
+    head = shipped_head(model)
+    missing = "No confidence head belongs to these weights: train one with matchattention train-confidence."
+    return ConfidenceJudge(head, device, "" if head is not None else missing)

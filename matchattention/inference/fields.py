@@ -18,12 +18,20 @@ class FieldTensors(NamedTuple):
         relative_position_right: (H, W, 2) fp32 px of the second view.
         occlusion: (H, W) bool.
         confidence: (H, W) fp32.
+        agreement: (H, W) fp32, or None where it is the confidence.
+        error: (H, W) fp32 px, one sigma, or None where no head found it.
     """
 
     relative_position: Tensor
     relative_position_right: Tensor
     occlusion: Tensor
     confidence: Tensor
+    agreement: Tensor | None = None
+    error: Tensor | None = None
+
+    def pair(self, index: int) -> FieldTensors:
+        """The fields of one pair of a batch."""
+        return FieldTensors(*(part if part is None else part[index] for part in self))  # type: ignore[arg-type]
 
     @property
     def disparity(self) -> Tensor:
@@ -37,14 +45,23 @@ class FieldTensors(NamedTuple):
 
 
 class OnDevice:
-    """A dataclass field that is given as a tensor or an array, and read as an array; made when it is first read."""
+    """A dataclass field that is given as a tensor or an array, and read as an array; made when it is first read.
+
+    Args:
+        optional: whether it may be left out, and is None then.
+    """
+
+    def __init__(self, optional: bool = False) -> None:
+        self._optional = optional
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: Any, owner: type) -> NDArray[Any]:
+    def __get__(self, instance: Any, owner: type) -> NDArray[Any] | None:
         if instance is None:
-            raise AttributeError(self._name)  # a dataclass asks for a default: there is none
+            if self._optional:
+                return None  # a dataclass asks for a default
+            raise AttributeError(self._name)  # there is none
         made = instance.__dict__.get(self._name)
         if made is None:
             made = instance.__dict__[self._name] = to_array(instance.__dict__[f"_{self._name}"])
@@ -54,13 +71,13 @@ class OnDevice:
         instance.__dict__[f"_{self._name}"] = value
 
 
-def on_device(instance: Any, name: str) -> Tensor:
+def on_device(instance: Any, name: str) -> Tensor | None:
     """What an `OnDevice` field was given, as a tensor."""
     value = instance.__dict__[f"_{name}"]
-    return value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+    return value if value is None or isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
 
 
-def to_array(value: Tensor | NDArray[Any]) -> NDArray[Any]:
+def to_array(value: Any) -> Any:
     """A tensor of any device as an array; from a GPU through pinned memory, which is several times as fast."""
     if not isinstance(value, Tensor):
         return value

@@ -35,9 +35,12 @@ class Prediction:
         relative_position_right: the same from the second view to the first.
         occlusion: (H, W) bool, pixels of the first view without a partner in the second: the match is out of
             view, or it does not point back.
-        confidence: (H, W) in [0, 1], see `matchattention.geometry.confidence`.
+        confidence: (H, W) in [0, 1]: the probability that a match is within 1 px, where a head for it belongs to the
+            network; else left-right agreement, see `matchattention.geometry.confidence`.
         matches: the network's full answer where `trace=True` asked for it.
         image: (H, W, 3) uint8, the first view, for the colours of points; None where it was not kept.
+        agreement: (H, W) in [0, 1], left-right agreement; None where it is the confidence itself.
+        error: (H, W) px, what the error of a match stays within with 68.3 % probability; None without a head.
     """
 
     task: str
@@ -47,6 +50,8 @@ class Prediction:
     confidence: FloatImage = OnDevice()  # type: ignore[assignment]  # noqa: RUF009
     matches: Matches | None = None
     image: NDArray[np.uint8] | None = field(default=None, compare=False)
+    agreement: FloatImage | None = OnDevice(optional=True)  # type: ignore[assignment]  # noqa: RUF009
+    error: FloatImage | None = OnDevice(optional=True)  # type: ignore[assignment]  # noqa: RUF009
 
     def __repr__(self) -> str:
         width, height = self.size
@@ -61,14 +66,14 @@ class Prediction:
     @property
     def tensors(self) -> FieldTensors:
         """The fields as tensors, on the device of the images where those were tensors, else the predictor's."""
-        return FieldTensors(*(on_device(self, name) for name in FieldTensors._fields))
+        return FieldTensors(*(on_device(self, name) for name in FieldTensors._fields))  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Prediction:
         """One pair of a batch."""
         if self.tensors.occlusion.dim() == 2:
             raise InputError("This is the prediction of one pair, not of a batch: use it as it is.")
         image = None if self.image is None else self.image[index]
-        return of_tensors(self.task, FieldTensors(*(part[index] for part in self.tensors)), image)
+        return of_tensors(self.task, self.tensors.pair(index), image)
 
     @cached_property
     def disparity(self) -> FloatImage:
@@ -94,6 +99,10 @@ class Prediction:
         A camera that was calibrated at another size of the same shape is scaled to fit, with a warning.
         """
         return camera.fitting(*self.size).depth(self.disparity)
+
+    def depth_error(self, camera: StereoCamera) -> FloatImage:
+        """(H, W) one-sigma error of `depth` in metres; a head's where there is one, else from left-right agreement."""
+        return camera.fitting(*self.size).depth_error(self.disparity, self.confidence, error=self.error)
 
     def points(
         self, camera: StereoCamera, *, min_confidence: float = 0.5, max_depth: float = np.inf
@@ -158,5 +167,5 @@ def of_tensors(
     task: str, tensors: FieldTensors, image: NDArray[np.uint8] | None = None, matches: Matches | None = None
 ) -> Prediction:
     """A prediction whose fields stay on their device until they are read."""
-    first, second, occlusion, confidence = tensors
-    return Prediction(task, first, second, occlusion, confidence, matches, image)  # type: ignore[arg-type]
+    fields = tensors._asdict()
+    return Prediction(task, **fields, matches=matches, image=image)  # type: ignore[arg-type]

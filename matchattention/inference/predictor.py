@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
-from matchattention.inference.consistency import judge_both
+from matchattention.inference.confidence import AUTO, choose_judge
 from matchattention.inference.fields import FieldTensors
 from matchattention.inference.images import Image, read_pair, read_tensors
 from matchattention.inference.prediction import Prediction, of_tensors
 from matchattention.models.network import Matches, MatchNetwork
 from matchattention.runtime.memory import WHOLE, first_that_fits, pairs_that_fit, plans, ran_out_of_memory
+from matchattention.runtime.precision import choose_device
 from matchattention.runtime.runtime import Mode, Runtime
 from matchattention.runtime.tiling import match_by_plan
 
@@ -29,11 +31,15 @@ class Found(NamedTuple):
         field: (2B, H, W, 2) px: of the first views, then of the second.
         occlusion: (B, H, W) bool of the first views.
         confidence: (B, H, W) of the first views.
+        agreement: (B, H, W) of the first views, or None where it is the confidence.
+        error: (B, H, W) px of the first views, one sigma, or None where no head found it.
     """
 
     field: Tensor
     occlusion: Tensor
     confidence: Tensor
+    agreement: Tensor | None = None
+    error: Tensor | None = None
 
 
 class Predictor:
@@ -51,6 +57,8 @@ class Predictor:
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16" or "bf16". Positions are always fp32.
         mode: how the network runs, see `Runtime`: "auto" on a GPU uses fused kernels where the network has them and
             replays sizes that come again as CUDA graphs.
+        confidence: "auto": the head that ships for these weights, or left-right agreement where there is none;
+            "agreement"; or the file of a head from `matchattention train-confidence`.
         check: whether to look at each pair of images first for swapped views, vertical error and clashing exposure
             (about half a second of one CPU core; stereo only). Tensors are checked only where a call asks for it.
     """
@@ -62,13 +70,15 @@ class Predictor:
         precision: str = "auto",
         *,
         mode: Mode | Literal["auto"] = "auto",
+        confidence: str | os.PathLike[str] = AUTO,
         check: bool = True,
     ) -> None:
         if isinstance(model, str):
             from matchattention.models.checkpoint import load
 
             model = load(model)
-        self.runtime = Runtime(model, device, precision, mode, finish=judge_both)
+        self.judge = choose_judge(model, choose_device(device), confidence)
+        self.runtime = Runtime(model, device, precision, mode, finish=self.judge)
         self.check = check
 
     @property
@@ -205,15 +215,16 @@ class Predictor:
             if not single:
                 raise InputError("A trace is of one pair: give tensors of (3, H, W).")
             return self._traced(on_device, start, None)
-        found = Found(*(_ordinary(part.to(home)) for part in self._found(*on_device, start)))
+        parts = (part if part is None else _ordinary(part.to(home)) for part in self._found(*on_device, start))
+        found = Found(*parts)  # type: ignore[arg-type]
         return self._prediction(found, 0 if single else None, None)
 
     def _prediction(self, found: Found, index: int | None, image: Image | None) -> Prediction:
         """The prediction of one pair of a pass, or of all of them."""
         first, second = found.field.chunk(2)
-        tensors = FieldTensors(first, second, found.occlusion, found.confidence)
+        tensors = FieldTensors(first, second, *found[1:])
         if index is not None:
-            tensors = FieldTensors(*(part[index] for part in tensors))
+            tensors = tensors.pair(index)
         return of_tensors(self.task, tensors, image)
 
     def _traced(self, views: tuple[Tensor, Tensor], start: Tensor | None, image: Image | None) -> Prediction:
@@ -222,8 +233,8 @@ class Predictor:
             if self.network.config.windows[-1][0] == 1:  # see `Matches`: nobody looks there
                 x, y = matches.self_position.unbind(-1)
                 matches = matches._replace(self_position=torch.stack((x, torch.zeros_like(y)), -1))
-            occlusion, confidence = judge_both(matches.field)
-            tensors = FieldTensors(matches.field[0], matches.field[1], occlusion[0], confidence[0])
+            judged = self.judge(matches.field, matches.last_stage)
+            tensors = FieldTensors(*matches.field, *(part[0] for part in judged))
             return of_tensors(self.task, tensors, image, _on_cpu(matches))
 
     def _check(self, left: Image, right: Image, thorough: bool) -> None:
@@ -261,7 +272,7 @@ class Predictor:
             first = self._found(image0[:half], image1[:half], starts[0])
             second = self._found(image0[half:], image1[half:], starts[1])
             field = torch.cat([part for both in zip(first.field.chunk(2), second.field.chunk(2)) for part in both])
-            return Found(field, *(torch.cat(both) for both in zip(first[1:], second[1:])))
+            return Found(field, *(_joined(*both) for both in zip(first[1:], second[1:])))  # type: ignore[arg-type]
         return self._one_found(image0, image1, initial)
 
     def _one_found(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
@@ -275,7 +286,7 @@ class Predictor:
                 with torch.inference_mode():
                     pair = image0.float(), image1.float()
                     field = match_by_plan(lambda *call: self.network(*call).field, plan, *pair, initial)
-                    found = Found(field, *judge_both(field))
+                    found = Found(field, *self.judge(field, None))
             except (RuntimeError, MemoryError) as error:
                 if not ran_out_of_memory(error):
                     raise
@@ -303,6 +314,10 @@ class Predictor:
 def _ordinary(tensor: Tensor) -> Tensor:
     """One that autograd takes: users go on with it."""
     return tensor.clone() if tensor.is_inference() else tensor
+
+
+def _joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return None if first is None or second is None else torch.cat((first, second))
 
 
 def _halves(field: Tensor, half: int) -> tuple[Tensor, Tensor]:

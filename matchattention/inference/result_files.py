@@ -113,7 +113,9 @@ def files_of(
         depth = camera.depth(disparity)
         limits = {"min_confidence": min_confidence, "max_depth": max_depth}
         files["depth.npy"] = lambda path: write_npy(path, depth)
-        files["depth_error.npy"] = lambda path: write_npy(path, camera.depth_error(disparity, confidence))
+        files["depth_error.npy"] = lambda path: write_npy(
+            path, camera.depth_error(disparity, confidence, error=prediction.error)
+        )
         files["depth_colours.png"] = lambda path: write_picture(path, depth_picture(depth))
         files["depth.png"] = lambda path: write_depth_png16(path, depth)
         files["cloud.ply"] = lambda path: write_ply(path, *prediction.points(camera, **limits))

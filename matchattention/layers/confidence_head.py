@@ -6,29 +6,45 @@ their sub-pixel error, a wide one for those that are wrong. The head finds both 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from matchattention.layers.tokens import as_image, as_tokens
+from matchattention.layers.tokens import as_image, as_tokens, split_views
 
+ONE_SIGMA = 0.6827  # share of a normal distribution within one deviation
 SCALE = 4  # px per token of what the head reads
 TOKEN_CUES = 5
 PIXEL_CUES = 4
 _FINEST, _COARSEST = 0.02, 64.0  # px: both scales stay in between
 _FARTHEST = 64.0  # px: views that disagree by more, or not at all in view, count as this far apart
-_QUANTILE_STEPS = 12  # of bisection: the logarithm of an error is then known to 0.2 %
+_QUANTILE_STEPS = 3  # of Newton, from below: the probability is then met to 0.5 %
+
+
+class LastStage(NamedTuple):
+    """What a network's last stage read and left, of both views.
+
+    Attributes:
+        features: (2B, h, w, d) its last tokens, at 1/4 of the padded image.
+        before: (2B, h, w, 2) fp32 tokens, the cross position that came into it.
+        after: (2B, h, w, 2) fp32 tokens, the cross position that left it.
+    """
+
+    features: Tensor
+    before: Tensor
+    after: Tensor
 
 
 class Evidence(NamedTuple):
-    """What a pass leaves for the head, of the first view alone.
+    """What a pass leaves for the head, of the first view alone; see `LastStage`.
 
     Attributes:
-        features: (B, h, w, d) the last tokens at 1/4 of the padded image.
-        before: (B, h, w, 2) fp32 tokens, the cross position that came into the last stage.
-        after: (B, h, w, 2) fp32 tokens, the cross position that left it.
+        features: (B, h, w, d).
+        before: (B, h, w, 2) fp32 tokens.
+        after: (B, h, w, 2) fp32 tokens.
         field: (B, H, W, 2) fp32 px, the field that was made of it.
         agreement: (B, H, W) fp32 in [0, 1], `inference.consistency`: do both views agree? 0 where the match is out
             of view.
@@ -39,6 +55,12 @@ class Evidence(NamedTuple):
     after: Tensor
     field: Tensor
     agreement: Tensor
+
+
+def evidence_of(field: Tensor, last: LastStage, agreement: Tensor) -> Evidence:
+    """What a head reads of a pass: of field (2B, H, W, 2) px and last stage the first views, and their agreement."""
+    features, before, after = (split_views(part)[0] for part in last)
+    return Evidence(features, before, after, split_views(field)[0], agreement)
 
 
 class Mixture(NamedTuple):
@@ -60,15 +82,17 @@ class Mixture(NamedTuple):
         return -(right + self.share * torch.expm1(-distance / self.wide))
 
     def quantile(self, probability: float) -> Tensor:
-        """(B, H, W) px that the error stays within with this probability, by bisection of its logarithm."""
-        # A mixture's quantile lies between those of its parts.
-        reach = -torch.log(torch.tensor(1 - probability)).item()
-        low, high = (self.narrow * reach).log(), (self.wide * reach).log()
+        """(B, H, W) px that the error stays within with this probability, by Newton's method."""
+        beyond = 1 - probability
+        right = 1 - self.share
+        # Each part alone reaches less far than both: the larger of the two lies below, and near. What is left beyond
+        # falls convexly, so that steps from below stay there.
+        alone = self.narrow * (right / beyond).log(), self.wide * (self.share / beyond).log()
+        found = torch.maximum(self.narrow * -math.log(beyond), torch.maximum(*alone))
         for _ in range(_QUANTILE_STEPS):
-            middle = (low + high) / 2
-            short = self.within(middle.exp()) < probability
-            low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-        return ((low + high) / 2).exp()
+            narrow, wide = right * torch.exp(-found / self.narrow), self.share * torch.exp(-found / self.wide)
+            found = found + (narrow + wide - beyond) / (narrow / self.narrow + wide / self.wide)
+        return found
 
     def negative_log_likelihood(self, error: Tensor) -> Tensor:
         """(B, H, W) of absolute errors in px."""

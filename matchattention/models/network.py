@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from matchattention.errors import InputError
 from matchattention.layers.block import BlockConfig, MATBlock
+from matchattention.layers.confidence_head import LastStage
 from matchattention.layers.encoder import Encoder
 from matchattention.layers.families import MatchAttention
 from matchattention.layers.initial import Initial, TransportEstimate
@@ -56,6 +57,14 @@ class Matches(NamedTuple):
     steps: tuple[Step, ...]
     initial: Initial
     features: Tensor | None = None
+
+    @property
+    def last_stage(self) -> LastStage | None:
+        """What a confidence head reads; None from a network that does not keep its features."""
+        positions = [step.position for step in self.steps if step.scale == SCALES[-1]]
+        if self.features is None or not positions:
+            return None
+        return LastStage(self.features, positions[0], positions[-1])
 
 
 class MatchNetwork(nn.Module):

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from matchattention.errors import InputError, first_line
+from matchattention.layers.confidence_head import LastStage
 from matchattention.models.network import MatchNetwork
 from matchattention.runtime.graph import PassGraph
 from matchattention.runtime.memory import ran_out_of_memory
@@ -41,7 +42,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PAYS_FROM = 3  # pairs of one shape: capturing costs about as much as two of them
 MOST_GRAPHS = 4  # each keeps the memory of a whole pass: two shapes, each with and without a start
 
-Finish = Callable[[Tensor], tuple[Tensor, ...]]
+# (field, what the last stage left) -> what is computed from them
+Finish = Callable[[Tensor, LastStage | None], tuple[Tensor, ...]]
 # Shape of an image, and whether a field to start from came with it.
 _Key = tuple[tuple[int, ...], bool]
 
@@ -55,7 +57,7 @@ class Runtime:
         precision: "auto" (fp16 on a GPU, fp32 on a CPU), "fp32", "fp16", "bf16". Positions are always fp32.
         mode: one of `MODES`, or "auto": "eager" on a CPU; on a GPU fused kernels where the network has them, replayed
             as a graph as soon as a shape comes again. What fails there is logged, and a slower way taken.
-        finish: computed from every field, (2B, H, W, 2) px, in the same graph.
+        finish: computed from every field, (2B, H, W, 2) px, and what the last stage left, in the same graph.
 
     Attributes:
         network: the copy, in eager mode.
@@ -80,7 +82,7 @@ class Runtime:
         self.network = prepare(model, self.device, self.dtype)
         self.ran: str | None = None
         self._finish = finish
-        self._passes: dict[str, Callable[..., Tensor]] = {"eager": self._eager}
+        self._passes: dict[str, Callable[..., tuple[Tensor, LastStage | None]]] = {"eager": self._eager}
         if mode.startswith("compiled"):
             self._passes["compiled"] = torch.compile(self._eager, fullgraph=True, dynamic=False)
         if mode.startswith("fused") or (mode == "auto" and fuses_well(model, self.device, self.dtype)):
@@ -142,11 +144,12 @@ class Runtime:
         return result
 
     def _pass(self, kernels: str, image0: Tensor, image1: Tensor, initial: Tensor | None) -> tuple[Tensor, ...]:
-        field = self._passes[kernels](image0, image1, initial)
-        return (field,) if self._finish is None else (field, *self._finish(field))
+        field, last = self._passes[kernels](image0, image1, initial)
+        return (field,) if self._finish is None else (field, *self._finish(field, last))
 
-    def _eager(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
-        return self.network(image0.float(), image1.float(), initial).field
+    def _eager(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> tuple[Tensor, LastStage | None]:
+        matches = self.network(image0.float(), image1.float(), initial)
+        return matches.field, matches.last_stage
 
     def _graph(self, key: _Key, kernels: str) -> PassGraph:
         shape, starts = key
@@ -181,13 +184,13 @@ class CompiledFirst(nn.Module):
         self.network, self.dtype = network, dtype
         self._compiled = False
 
-    def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
+    def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, LastStage | None]:
         if image0.is_cuda and not self._compiled:
             from matchattention.runtime.compiling import compile_network
 
             self._compiled = True
             compile_network(self.network.config, self.dtype, tuple(image0.shape), image0.device)  # type: ignore[arg-type]
-        return self.network(image0.to(torch.uint8), image1.to(torch.uint8), initial)
+        return self.network.matched(image0.to(torch.uint8), image1.to(torch.uint8), initial)  # type: ignore[operator]
 
 
 def fuses_well(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> bool:

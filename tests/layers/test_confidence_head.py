@@ -31,7 +31,7 @@ def test_quantile_inverts_within() -> None:
     mixture = _mixture()
     for probability in (0.1, 0.6827, 0.95):
         torch.testing.assert_close(
-            mixture.within(mixture.quantile(probability)), torch.full((1, 1, 3), probability), atol=2e-3, rtol=0
+            mixture.within(mixture.quantile(probability)), torch.full((1, 1, 3), probability), atol=5e-3, rtol=0
         )
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from matchattention.layers.confidence_head import LastStage
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.upsampling import FeatureUpsampling
 from matchattention.models.config import NetworkConfig
@@ -146,7 +147,11 @@ class FusedNetwork(nn.Module):
             )
 
     def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
-        """(2B, H, W, 2) px from two images (B, 3, H, W), uint8 or float in [0, 255]; see `MatchNetwork.forward`."""
+        """The field alone of `matched`."""
+        return self.matched(image0, image1, initial)[0]
+
+    def matched(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, LastStage]:
+        """Field (2B, H, W, 2) px and last stage of images (B, 3, H, W), uint8 or float in [0, 255]."""
         height, width = image0.shape[-2:]
         if initial is None and max(height, width) > LARGE:
             initial = coarse_field(self, image0, image1)
@@ -157,8 +162,10 @@ class FusedNetwork(nn.Module):
         lifts: list[Any] = list(self.lifts)
         shift = None
         for index, stage in enumerate(self.stages):
+            before = position[..., :2]
             features, position = stage(features, position, shift)
             if index < len(lifts):
                 position = convexes[index](features, position, packed=True)
                 features, shift = lifts[index](features, encoded[-2 - index]), lifts[index].shift
-        return crop_field(convexes[-1](features, position, packed=False), height, width)
+        field = crop_field(convexes[-1](features, position, packed=False), height, width)
+        return field, LastStage(features, before, position[..., :2])
