@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from performance_plots import draw
 
-from matchattention.bench.kernels import ATTENTION_KERNELS
+from matchattention.bench.kernels import ATTENTION_KERNELS, idle_share
 from matchattention.data.atomic import replacing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,16 +88,24 @@ def operator_section(data: dict[str, Any]) -> str:
     return " ".join(sentences) + "\n\n" + table(head, rows)
 
 
+def idle(row: dict[str, Any]) -> str:
+    return f"{100 * idle_share(row['busy_us'], row['median_ms']):.1f} %" if "busy_us" in row else ""
+
+
 def network_section(data: dict[str, Any]) -> str:
     weights = "shipped weights" if data["trained_weights"] else "random weights"
     height, width = data["shape"]
     lines = [f"{width}x{height}, {data['precision']}, {data['flops'] / 1e9:.1f} GFLOP, {weights}.", ""]
     modes = data.get("modes", {})
     rows = [
-        [mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), attention_share(row)]
+        [mode, milliseconds(row), gibibytes(row), str(row.get("launches", "")), idle(row), attention_share(row)]
         for mode, row in modes.items()
     ]
-    lines.append(table(["mode", "ms (p90)", "peak GiB", "kernels", "of the time in attention kernels"], rows))
+    lines.append(
+        table(
+            ["mode", "ms (p90)", "peak GiB", "kernels", "idle between them", "of the time in attention kernels"], rows
+        )
+    )
     counted = dict.fromkeys(word for row in modes.values() for word in row.get("attention_us", {}))
     if counted:
         words = "; ".join(f"`{word}*`: {ATTENTION_KERNELS[word]}" for word in counted)

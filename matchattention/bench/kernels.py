@@ -23,7 +23,7 @@ def profile_pass(run: Callable[[], object]) -> dict[str, Any]:
     Returns:
         `kernels`: rows of name, grid, launches, total microseconds, threads, registers and shared bytes, longest first;
         `launches` and `busy_us`: their sums; `span_us`: from the first kernel's begin to the last one's end, so that
-        what it has beyond `busy_us` is the gaps; `attention_us`: of those of ATTENTION_KERNELS that were found;
+        what it has beyond `busy_us` is the gaps, those around copies to its buffers too; `attention_us`: of those of ATTENTION_KERNELS that were found;
         `attention_share`: their part of `busy_us`.
     """
     from torch.profiler import ProfilerActivity, profile
@@ -63,14 +63,20 @@ def summarize(events: list[dict[str, Any]]) -> dict[str, Any]:
     kernels = sorted(rows.values(), key=lambda row: -row["total_us"])
     busy = sum(row["total_us"] for row in kernels)
     inside = {word: sum(row["total_us"] for row in kernels if word in row["name"]) for word in ATTENTION_KERNELS}
+    span = max(e["ts"] + e["dur"] for e in ran) - min(e["ts"] for e in ran) if ran else 0.0
     return {
         "kernels": kernels,
         "launches": len(ran),
         "busy_us": busy,
-        "span_us": max(e["ts"] + e["dur"] for e in ran) - min(e["ts"] for e in ran) if ran else 0.0,
+        "span_us": span,
         "attention_us": {word: time for word, time in inside.items() if time > 0},
         "attention_share": sum(inside.values()) / max(busy, 1e-9),
     }
+
+
+def idle_share(busy_us: float, median_ms: float) -> float:
+    """The part of a pass, timed without a profiler, in which no kernel runs: the gaps between one and the next."""
+    return max(0.0, 1 - busy_us / (1e3 * median_ms))
 
 
 def by_name(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:

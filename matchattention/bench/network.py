@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from matchattention.bench.kernels import by_name, profile_pass
+from matchattention.bench.kernels import by_name, idle_share, profile_pass
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import forget_peak, growth_exponent, measure, peak_bytes
 from matchattention.errors import InputError, first_line
@@ -266,12 +266,13 @@ def _add_profile(
         torch.cuda.empty_cache()
     table = found.pop("kernels")
     row |= found
+    row["idle_share"] = idle_share(found["busy_us"], row["median_ms"])
     if with_kernels:
         row["kernels"] = table
         for kernel in table[:15]:
             say(f"    {kernel['total_us']:7.1f} us {kernel['launches']:4d} x {kernel['name'][:60]} {kernel['grid']}")
     say(
-        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy, "
+        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy, idle {100 * row['idle_share']:.1f} % between them, "
         f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_us']) or 'no attention kernel'}"
     )
 

@@ -264,3 +264,10 @@ def test_a_renderer_without_a_gpu_is_refused():
 
     with pytest.raises(InputError, match="on a GPU"):
         bench_renderer(torch.device("cpu"))
+
+
+def test_idle_share_is_what_no_kernel_fills():
+    from matchattention.bench.kernels import idle_share
+
+    assert idle_share(1500.0, 2.0) == pytest.approx(0.25)
+    assert idle_share(2100.0, 2.0) == 0.0

@@ -17,10 +17,12 @@ def test_a_run_that_was_stopped_before_its_first_result():
 
 
 def test_a_run_that_was_stopped_on_its_way():
-    modes = {"fused-graph": {**TIME, "attention_share": 0.25, "attention_us": {"block_attention": 9.0}}}
+    modes = {
+        "fused-graph": {**TIME, "busy_us": 1425.0, "attention_share": 0.25, "attention_us": {"block_attention": 9.0}}
+    }
     text = PAGE["network_section"]({**HEAD, "modes": {**modes, "eager-graph": {"failed": "RuntimeError: no"}}})
-    assert "| fused-graph | 1.500 (1.600) | 1.00 |  | 25.0 % |" in text
-    assert "| eager-graph | RuntimeError: no | – |  |  |" in text
+    assert "| fused-graph | 1.500 (1.600) | 1.00 |  | 5.0 % | 25.0 % |" in text
+    assert "| eager-graph | RuntimeError: no | – |  |  |  |" in text
     assert "`block_attention*`: the operator with" in text
     rows = [{"width": 1024, "failed": "RuntimeError: no"}]
     assert "| 1024 | RuntimeError: no |" in PAGE["network_section"]({**HEAD, "parity_with_fp32": rows})
