@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import NamedTuple
 import torch
 
 from matchattention.models.config import NetworkConfig
+from matchattention.models.network import COARSEST, LARGE
 
 # Peak bytes a pixel, for each channel of the finest scale and each byte of a number, both views together.
 # Measured as peak resident size on the CPU in fp32, 0.1 to 2 Mpx: rt 3.5 to 5.8, rt-flow 7.7; rounded up.
 _BYTES_ROWS = 6.0
 _BYTES_WINDOWS = 9.0
+_ALL_PAIRS_COPIES = 11  # matrices of flow's correlation and transport alive at once; measured 9.1 to 10.6 on a CPU
 _FIXED = 300e6  # libraries, weights in the air, fragmentation
 _SHARE = 0.85  # of the free memory that may be planned for
 
@@ -81,9 +84,23 @@ def needed_bytes(config: NetworkConfig, height: int, width: int, plan: MemoryPla
     rate = (_BYTES_WINDOWS if windowed else _BYTES_ROWS) * config.channels[0] * number_bytes
     pixels = rows * width / factor
     tokens = pixels / 32**2
-    pairs = tokens**2 if config.task == "flow" else tokens * width / factor / 32
+    if config.task == "flow":
+        correlated = all_pairs_bytes(rows, width / factor)
+    else:
+        correlated = 8 * 4 * tokens * width / factor / 32
     fields = height * width * 2 * 8.0 * 3  # both views' result, its enlargement and the start
-    return _FIXED + pixels * rate + 8 * pairs * 4 + fields
+    return _FIXED + pixels * rate + correlated + fields
+
+
+def all_pairs_bytes(height: float, width: float) -> float:
+    """Peak memory of flow's all-pairs correlation at 1/32 in fp32.
+
+    Above `LARGE` px the network starts from half the resolution, again and again: the matrix stops growing there.
+    """
+    while max(height, width) > LARGE:
+        height, width = height / 2, width / 2
+    tokens = math.ceil(height / COARSEST) * math.ceil(width / COARSEST)
+    return _ALL_PAIRS_COPIES * tokens**2 * 4.0
 
 
 def available_bytes(device: torch.device) -> float:

@@ -1,14 +1,17 @@
 """What does not fit is cut into strips or halved, with a warning, and comes back right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from matchattention.errors import InputError, InputWarning
 from matchattention.inference.predictor import Predictor
+from matchattention.models import network
 from matchattention.models.registry import NETWORKS
 from matchattention.runtime import memory
-from matchattention.runtime.memory import MemoryPlan, needed_bytes, plans
+from matchattention.runtime.memory import MemoryPlan, all_pairs_bytes, needed_bytes, plans
 from matchattention.runtime.tiling import match_by_plan, strips
 from tests.inference.oracle import TINY, Oracle, encoded
 
@@ -41,6 +44,29 @@ def test_the_estimate_covers_what_was_measured() -> None:
     for (name, height, width), peak in measured.items():
         estimate = needed_bytes(NETWORKS[name].config, height, width, MemoryPlan(), 4)
         assert peak < estimate < 6 * peak
+
+
+def test_the_all_pairs_matrix_stops_growing_at_the_half_resolution_start() -> None:
+    full_hd = all_pairs_bytes(1080, 1920)
+    assert full_hd == 11 * (34 * 60) ** 2 * 4
+    assert all_pairs_bytes(2160, 3840) == full_hd
+    assert all_pairs_bytes(4320, 7680) == full_hd
+    assert all_pairs_bytes(2048, 2048) == 11 * 4096**2 * 4  # the most there can be: 0.74 GB
+    flow = NETWORKS["rt-flow"].config
+    assert needed_bytes(flow, 4320, 7680, MemoryPlan(), 2) < 24e9  # within one large GPU's memory
+
+
+def test_the_network_correlates_no_more_than_that(monkeypatch) -> None:
+    """Small scale, real network: whatever the image's size, all pairs are those of the size where it starts."""
+    monkeypatch.setattr(network, "LARGE", 128)
+    model = network.MatchNetwork(replace(TINY, task="flow", windows=((4, 4),) * 4)).eval()
+    sizes: list[tuple[int, ...]] = []
+    model.initial.correlation.register_forward_hook(lambda _, inputs, output: sizes.append(tuple(output.shape)))
+    with torch.inference_mode():
+        for height, width in ((96, 128), (192, 256), (384, 512)):
+            field = model(torch.rand(1, 3, height, width) * 255, torch.rand(1, 3, height, width) * 255).field
+            assert field.shape == (2, height, width, 2)
+    assert sizes == [(1, 12, 12)] * 3
 
 
 @pytest.mark.parametrize(("height", "rows"), [(100, 40), (97, 32), (64, 64)])
