@@ -49,3 +49,11 @@ def test_a_surface_does_not_shade_itself():
     zero = torch.zeros_like(depth)
     lit = as_torch(lit_share)(list(ambience.values()), zero, zero, depth, torch.full((64,), 2.0), 8)
     assert lit.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_integers_are_drawn_evenly_from_low_to_below_high():
+    drawn = Dice(3, range(64), "cpu").integer(2, 7, 500)
+    counts = torch.bincount(drawn.flatten(), minlength=8)
+    assert counts[:2].tolist() == [0, 0]
+    assert counts[7] == 0
+    assert (counts[2:7] / drawn.numel() - 0.2).abs().max() < 0.01
