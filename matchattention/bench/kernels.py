@@ -23,8 +23,8 @@ def profile_pass(run: Callable[[], object]) -> dict[str, Any]:
     Returns:
         `kernels`: rows of name, grid, launches, total microseconds, threads, registers and shared bytes, longest first;
         `launches` and `busy_us`: their sums; `span_us`: from the first kernel's begin to the last one's end, so that
-        what it has beyond `busy_us` is the gaps, those around copies to its buffers too; `attention_us`: of those of ATTENTION_KERNELS that were found;
-        `attention_share`: their part of `busy_us`.
+        what it has beyond `busy_us` is the gaps, those around copies to a graph's buffers too; `attention_us`: of those
+        of ATTENTION_KERNELS that were found; `attention_share`: their part of `busy_us`.
     """
     from torch.profiler import ProfilerActivity, profile
 

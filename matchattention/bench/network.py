@@ -272,7 +272,8 @@ def _add_profile(
         for kernel in table[:15]:
             say(f"    {kernel['total_us']:7.1f} us {kernel['launches']:4d} x {kernel['name'][:60]} {kernel['grid']}")
     say(
-        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy, idle {100 * row['idle_share']:.1f} % between them, "
+        f"  {mode}: {found['launches']} kernels, {found['busy_us']:.0f} us busy, "
+        f"idle between them {100 * row['idle_share']:.1f} %, "
         f"{100 * found['attention_share']:.1f} % in {', '.join(found['attention_us']) or 'no attention kernel'}"
     )
 

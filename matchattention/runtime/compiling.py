@@ -197,15 +197,20 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Callable[[], Any]]:
 
 def _signature(kernel: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
     """What Triton tells kernels apart by: types, sizes that are 1 or divisible by 16, and constants."""
+    given = {parameter.name: value for parameter, value in zip(kernel.params, arguments)} | named
+    parameters = {parameter.name: parameter for parameter in kernel.params}
     parts = []
-    for parameter, value in zip(kernel.params, arguments):
-        if isinstance(value, torch.Tensor):
+    for name, value in sorted(given.items()):
+        parameter = parameters.get(name)
+        if parameter is None or parameter.is_constexpr:  # options such as num_warps are no parameters
+            parts.append(f"{name}={value}")
+        elif isinstance(value, torch.Tensor):
             parts.append(str(value.dtype))
         elif isinstance(value, bool) or not isinstance(value, int) or parameter.do_not_specialize:
             parts.append(type(value).__name__)
         else:
             parts.append("1" if value == 1 else f"int{value % 16 == 0}")
-    return f"{kernel.__name__} {parts} {sorted(named.items(), key=str)}"
+    return f"{kernel.__name__} {' '.join(parts)}"
 
 
 def kernels_of_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -216,8 +221,10 @@ def kernels_of_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[i
     with torch.device("meta"):
         network = FusedNetwork(MatchNetwork(config), dtype)
         image = torch.empty(shape, dtype=torch.uint8)
+        # The estimate of flow has no kernels of ours, and cannot run without numbers.
+        start = torch.empty(2 * shape[0], *shape[2:], 2) if config.task == "flow" else None
     with torch.inference_mode():
-        return kernels_of(lambda: network(image, image))
+        return kernels_of(lambda: network(image, image, start))
 
 
 def work(job: dict[str, Any]) -> None:

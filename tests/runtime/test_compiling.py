@@ -142,6 +142,7 @@ def test_one_set_of_kernels_serves_all_sizes() -> None:
     assert extra <= {"depthwise_forward_kernel"}
 
 
+@pytest.mark.kernels
 def test_workers_leave_every_kernel_in_the_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from dataclasses import replace
