@@ -96,7 +96,24 @@ def here(tmp_path, monkeypatch) -> Path:
         f"cam0={matrix}\ncam1={matrix}\ndoffs=0\nbaseline={1000 * scaled['baseline']}\nwidth=304\nheight=230\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cv2.VideoCapture", TwoFrames)
     return tmp_path
+
+
+class TwoFrames:
+    """A camera that shows the left or the right view twice and is then unplugged."""
+
+    def __init__(self, number: int) -> None:
+        view = Image.open(("left.png", "right.png")[number])
+        self._frame = np.asarray(view)[..., ::-1]  # BGR, as OpenCV gives it
+        self._left = 2
+
+    def grab(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+    def retrieve(self) -> tuple[bool, np.ndarray]:
+        return True, self._frame
 
 
 def test_every_page_is_looked_at() -> None:
