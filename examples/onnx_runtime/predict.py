@@ -41,6 +41,7 @@ def match(session, left, right):
 
 if __name__ == "__main__":
     network, left_file, right_file, output = sys.argv[1:]
+    onnxruntime.set_default_logger_severity(3)  # no note that `initial` may be given
     disparity, disparity_right = match(onnxruntime.InferenceSession(network), read(left_file), read(right_file))
     np.save(output, disparity)
     print(f"{output}: {disparity.shape}, {disparity.min():.1f} to {disparity.max():.1f} px")

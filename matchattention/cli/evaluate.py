@@ -27,6 +27,7 @@ examples:
 
 Averages are plain means over scenes or images, as zero-shot papers report them; the JSON file holds
 Middlebury's weighted mean and KITTI's pooled figures too. A pixel without a prediction counts as an error.
+"95% from … to" is a bootstrap interval of the mean: what it could be with other scenes of the same kind.
 """
 
 
@@ -39,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N samples")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and setting here")
     parser.add_argument("--save", type=Path, metavar="DIR", help="write each prediction as .pfm or .flo here")
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="measure confidence instead: AUSE, reliability, coverage of one sigma; figures go here as JSON",
+    )
+    parser.add_argument("--confidence", help="with --calibration: agreement, or the file of a confidence head")
     parser.add_argument(
         "--pictures", type=Path, metavar="DIR", help="write a side-by-side picture with the errors per scene"
     )
@@ -68,6 +76,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="a shipped model, a checkpoint file, sgbm, or for flow dis, farneback (default: rt, for flow rt-flow)",
     )
     parser.add_argument("--label", help="what tables call the model")
+    parser.add_argument(
+        "--engine", choices=("onnx", "openvino"), help="runs the file of `matchattention export` given as --model"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 … (default: %(default)s)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default: %(default)s)")
 
@@ -97,6 +108,9 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.limit < 1:
             raise InputError("--limit must be at least 1")
         dataset = dataset[: arguments.limit]
+    if arguments.calibration is not None:
+        _measure_confidence(arguments, dataset)
+        return
     for folder in (arguments.save, arguments.pictures, arguments.json and arguments.json.parent):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,6 +121,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.device,
         arguments.precision,
         arguments.label,
+        arguments.engine,
     )
     report = evaluate(dataset, matcher, _typed(arguments), _on_scene(arguments, len(dataset)))
     scenes = f"{len(report.scenes)} scene{'s' * (len(report.scenes) > 1)}"
@@ -114,6 +129,33 @@ def run(arguments: argparse.Namespace) -> None:
     print(report.table())
     if arguments.json is not None:
         report.write(arguments.json)
+
+
+def _measure_confidence(arguments: argparse.Namespace, dataset: datasets.Dataset) -> None:
+    from matchattention.evaluation.confidence_report import in_words, measure_confidence, write_confidence
+    from matchattention.evaluation.matchers import _provenance
+    from matchattention.inference.predictor import Predictor
+    from matchattention.models.checkpoint import load
+
+    model = chosen_model(arguments, dataset)
+    if model == "sgbm" or arguments.predictions is not None or getattr(arguments, "engine", None):
+        raise InputError(
+            "--calibration measures a network's own confidence: give --model a shipped one or a checkpoint"
+        )
+    predictor = Predictor(
+        load(model, task="stereo"), arguments.device, arguments.precision, confidence=arguments.confidence or "auto"
+    )
+    settings = {
+        "name": Path(model).name,
+        "device": str(predictor.device),
+        "precision": str(predictor.dtype).removeprefix("torch."),
+        "sha256": _provenance(model)["sha256"],
+    }
+    command = f"{_typed(arguments)} --calibration {arguments.calibration.name}"
+    report = measure_confidence(dataset, predictor, settings, command, lambda line: print(line, file=sys.stderr))
+    arguments.calibration.absolute().parent.mkdir(parents=True, exist_ok=True)
+    write_confidence(report, arguments.calibration)
+    print(in_words(report))
 
 
 def _on_scene(arguments: argparse.Namespace, total: int) -> OnScene:
@@ -142,8 +184,8 @@ def _typed(arguments: argparse.Namespace) -> str:
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", Path(value).name if name == "model" else str(value)]
-    for name in ("device", "precision"):
-        if getattr(arguments, name) != "auto":
+    for name in ("device", "precision", "engine"):
+        if getattr(arguments, name) not in ("auto", None):
             words += [f"--{name}", getattr(arguments, name)]
     if arguments.predictions is not None:
         words += ["--predictions", arguments.predictions.name]

@@ -11,6 +11,7 @@ _EXAMPLES = """examples:
   matchattention export --model rt --output rt.onnx                      any size in steps of 32
   matchattention export --model rt --output rt-480x640.onnx --size 480x640
   matchattention export --model rt --output rt-half.onnx --precision fp16
+  matchattention export --model rt --output rt-int8.onnx --precision int8
   matchattention export --model rt --output rt.xml                       OpenVINO
   matchattention export --model rt --output rt.pt2                       torch.export
   matchattention export --model rt --output rt-cpu.pt2 --compile         AOTInductor
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="rt", help="shipped model, .safetensors or released .pth file (default rt)")
     parser.add_argument("--output", required=True, metavar="FILE", help=".onnx, .xml (OpenVINO) or .pt2 (torch.export)")
     parser.add_argument("--size", metavar="HxW", help="fix the size, multiples of 32 (default: any)")
-    parser.add_argument("--precision", default="fp32", help="fp32 or fp16; positions stay fp32 (default fp32)")
+    parser.add_argument("--precision", default="fp32", help="fp32, fp16 or int8; positions stay fp32 (default fp32)")
     parser.add_argument("--compile", action="store_true", help=".pt2: compile for this kind of machine (AOTInductor)")
     parser.add_argument("--task", choices=("stereo", "flow"), help="what a released .pth file is for (default stereo)")
 

@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     dataset = open_dataset(arguments)
     model = chosen_model(arguments, dataset)
-    matcher = create_matcher(model, dataset.kind, None, arguments.device, arguments.precision, arguments.label)
+    matcher = create_matcher(
+        model, dataset.kind, None, arguments.device, arguments.precision, arguments.label, arguments.engine
+    )
 
     def show(number: int, name: str) -> None:
         print(f"[{number}/{len(dataset)}] {name}", file=sys.stderr)

@@ -73,10 +73,17 @@ class NetworkMatcher:
         device: as ``Predictor`` takes it.
         precision: as ``Predictor`` takes it.
         label: what tables call it.
+        engine: what runs a file of `matchattention export`: "onnx" or "openvino"; else its suffix decides.
     """
 
     def __init__(
-        self, model: str, task: str, device: str = "auto", precision: str = "auto", label: str | None = None
+        self,
+        model: str,
+        task: str,
+        device: str = "auto",
+        precision: str = "auto",
+        label: str | None = None,
+        engine: str | None = None,
     ) -> None:
         from matchattention.exporting.predictor import ExportedPredictor, is_exported
         from matchattention.inference.predictor import Predictor
@@ -84,9 +91,11 @@ class NetworkMatcher:
 
         self._predict: Predictor | ExportedPredictor
         if is_exported(model):
-            self._predict = ExportedPredictor(model)
+            self._predict = ExportedPredictor(model, engine, precision)
             if self._predict.task != task:
                 raise InputError(f"{model} is a {self._predict.task} model, but {task} was asked for.")
+        elif engine is not None:
+            raise InputError(f"--engine {engine} runs exported files: give --model FILE.onnx or FILE.xml.")
         else:
             self._predict = Predictor(load(model, task=task), device=device, precision=precision)
         self.settings: dict[str, Any] = {
@@ -145,6 +154,7 @@ def create_matcher(
     device: str = "auto",
     precision: str = "auto",
     label: str | None = None,
+    engine: str | None = None,
 ) -> Matcher:
     """The matcher that a command line asks for."""
     if predictions is not None:
@@ -153,4 +163,4 @@ def create_matcher(
         return SgbmMatcher()
     if model in opencv_flow.SETTINGS:
         return OpenCVFlow(model)
-    return NetworkMatcher(model, task, device, precision, label)
+    return NetworkMatcher(model, task, device, precision, label, engine)

@@ -169,10 +169,7 @@ def agreement(cross: Tensor, place: Map) -> Tensor:
     inside_x = torch.minimum(torch.maximum(columns, zero), place.last_x)
     inside_y = torch.minimum(torch.maximum(rows, zero), place.last_y)
     shares = shares * ((columns == inside_x) & (rows == inside_y))
-    views, height, width, _ = cross.shape
-    image = torch.arange(views).view(views, 1, 1, 1) * (height * width)
-    image = torch.cat((image[views // 2 :], image[: views // 2]))
-    index = (inside_y * width + inside_x).long() + image
+    index = (inside_y * place.width + inside_x).long() + place.partner
     there = (F.embedding(index, cross.reshape(-1, 2)) * shares.unsqueeze(-1)).sum(-2)
     return (cross + there).abs().sum(-1, keepdim=True) < 2
 

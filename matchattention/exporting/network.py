@@ -110,9 +110,8 @@ class FieldUpsampling(nn.Module):
         self.head = plain.head.to(dtype)
         area = plain.factor**2
         # From neighbour-major to pixel-major: the softmax over neighbours then runs over the last axis.
-        self.weight = nn.Parameter(
-            plain.weights.weight.flatten(1).view(9, area, -1).transpose(0, 1).flatten(0, 1).to(dtype)
-        )
+        weight = plain.weights.weight.flatten(1).view(9, area, -1).transpose(0, 1).flatten(0, 1)
+        self.weight = nn.Parameter(weight.t().contiguous().to(dtype))
         bias = plain.weights.bias
         assert bias is not None
         self.bias = nn.Parameter(bias.view(9, area).t().flatten().to(dtype))
@@ -121,7 +120,7 @@ class FieldUpsampling(nn.Module):
         """A field (2B, H, W, C) with values times the factor, the factor finer."""
         factor, channels = self.factor, field.shape[-1]
         hidden = as_tokens(F.relu(self.head(as_image(features))))
-        logits = F.linear(hidden, self.weight, self.bias).float()
+        logits = (hidden @ self.weight + self.bias).float()
         weights = logits.unflatten(-1, (factor**2, 9)).softmax(-1)  # (2B, H, W, factor², 9)
         image = as_image(field * factor)
         padded = F.pad(image, (1, 1, 1, 1), mode="replicate" if self.border == "replicate" else "constant")

@@ -14,6 +14,7 @@ import numpy as np
 
 import matchattention
 from matchattention.errors import InputError
+from matchattention.exporting.int8 import quantise, rendered_pairs
 from matchattention.exporting.packages import require
 from matchattention.exporting.program import NAMES, trace
 from matchattention.models.network import MatchNetwork
@@ -24,6 +25,12 @@ _LARGEST = 1_900_000_000  # bytes: protobuf ends at 2 GiB
 
 def write_onnx(model: MatchNetwork, path: Path, size: tuple[int, int] | None = None, precision: str = "fp32") -> None:
     """Write `path`; see `matchattention.exporting.write.export` for inputs and outputs."""
+    if precision == "int8":
+        whole = path.with_suffix(".fp32.onnx")
+        write_onnx(model, whole, size)
+        quantise(whole, path, rendered_pairs(size))
+        whole.unlink()
+        return
     for package in ("onnx", "onnxscript"):
         require(package, "export", "ONNX export")
     import torch

@@ -20,7 +20,7 @@ def write_openvino(
     openvino = require("openvino", "openvino", "OpenVINO export")
     with tempfile.TemporaryDirectory() as folder:
         bridge = Path(folder) / "network.onnx"
-        write_onnx(model, bridge, size, "fp32")
+        write_onnx(model, bridge, size, "int8" if precision == "int8" else "fp32")
         converted = openvino.convert_model(bridge)
         converted.set_rt_info(model.config.task, ["matchattention", "task"])
         openvino.save_model(converted, path, compress_to_fp16=precision == "fp16")

@@ -29,14 +29,24 @@ class ExportedPredictor:
     Args:
         path: .onnx, .xml or .pt2 file.
         engine: "onnx", "openvino" or "torch"; by the suffix unless given.
+        precision: "auto", or "bf16" for OpenVINO to compute in.
+        threads: 0 leaves the choice to the engine.
         check: as in `Predictor`.
     """
 
     device = torch.device("cpu")
     dtype = torch.float32
 
-    def __init__(self, path: str | Path, engine: str | None = None, *, check: bool = True) -> None:
-        self.runtime: Runtime = open_runtime(path, engine)
+    def __init__(
+        self,
+        path: str | Path,
+        engine: str | None = None,
+        precision: str = "auto",
+        threads: int = 0,
+        *,
+        check: bool = True,
+    ) -> None:
+        self.runtime: Runtime = open_runtime(path, engine, precision, threads)
         self.check = check
 
     @property

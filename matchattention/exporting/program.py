@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
+from torch.fx.experimental import _config as tracing
 
 from matchattention.errors import InputError
 from matchattention.exporting.network import ExportedNetwork
 from matchattention.models.network import COARSEST, MatchNetwork
 
+PRECISIONS = ("fp32", "fp16", "int8")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 NAMES = {
     "stereo": (("left", "right"), ("disparity", "disparity_right")),
@@ -56,12 +58,15 @@ def trace(
     arguments: tuple[torch.Tensor, ...] = (image, image.clone())
     shapes: tuple[dict[int, Any], ...] | None = None
     if size is None:
-        n, h, w = Dim("batch", min=1), Dim("rows", min=1), Dim("columns", min=1)
+        least = 1 if start else 2
+        n, h, w = Dim("batch", min=1), Dim("rows", min=least), Dim("columns", min=least)
         shapes = ({0: n, 2: COARSEST * h, 3: COARSEST * w},) * 2 + ({0: 2 * n, 1: h, 2: w},)
     if start:
         arguments += (torch.full((2 * batch, rows, columns, 2), float("nan")),)
     elif shapes is not None:
         shapes = shapes[:2]
-    with torch.no_grad(), warnings.catch_warnings():
+    # Without `initial` the tracer must not ask whether a size is 1, else the program refuses a batch of one.
+    oblivious = tracing.patch(backed_size_oblivious=not start)  # type: ignore[attr-defined]
+    with torch.no_grad(), warnings.catch_warnings(), oblivious:
         warnings.simplefilter("ignore")
         return torch.export.export(network if start else _WithoutStart(network), arguments, dynamic_shapes=shapes)

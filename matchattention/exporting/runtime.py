@@ -12,6 +12,7 @@ from matchattention.errors import InputError
 from matchattention.exporting.packages import require
 
 Array = NDArray[np.float32]
+OPENVINO_PRECISIONS = {"auto": "f32", "fp32": "f32", "bf16": "bf16"}
 SUFFIXES = {".onnx": "onnx", ".xml": "openvino", ".pt2": "torch"}
 
 
@@ -47,6 +48,8 @@ class OnnxRuntime:
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
+        # Threads that wait asleep: spinning ones take the cores from everything else on a small machine.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self._session = runtime.InferenceSession(str(path), options, providers=runtime.get_available_providers())
         except Exception as error:
@@ -130,16 +133,27 @@ class TorchRuntime:
         return a.numpy(), b.numpy()
 
 
-def open_runtime(path: str | Path, engine: str | None = None) -> Runtime:
-    """The runtime for a file, chosen by its suffix unless `engine` ("onnx", "openvino", "torch") says otherwise."""
+def open_runtime(path: str | Path, engine: str | None = None, precision: str = "auto", threads: int = 0) -> Runtime:
+    """The runtime for a file.
+
+    Args:
+        path: .onnx, .xml or .pt2 file.
+        engine: "onnx", "openvino" or "torch"; by the suffix unless given.
+        precision: "auto" is the file's own; OpenVINO also computes an fp32 file in "bf16".
+        threads: 0 leaves the choice to the runtime.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}: make one with 'matchattention export --output {path}'.")
     engine = engine or SUFFIXES.get(path.suffix)
     if engine == "openvino" and path.suffix in (".onnx", ".xml"):
-        return OpenVinoRuntime(path)
+        if precision not in OPENVINO_PRECISIONS:
+            raise InputError(f"OpenVINO runs exported files in fp32 or bf16, not {precision}.")
+        return OpenVinoRuntime(path, OPENVINO_PRECISIONS[precision], threads)
+    if precision not in ("auto", "fp32"):
+        raise InputError(f"An exported file has its own precision: leave --precision {precision} out, or export again.")
     if engine == "onnx" and path.suffix == ".onnx":
-        return OnnxRuntime(path)
+        return OnnxRuntime(path, threads)
     if engine == "torch" and path.suffix == ".pt2":
         return TorchRuntime(path)
     raise InputError(f"{path.name} is no file for engine '{engine}': give .onnx, .xml (openvino) or .pt2 (torch).")

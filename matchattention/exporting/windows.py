@@ -45,7 +45,8 @@ class Map:
         self.last_x, self.last_y = self.x[:, :, -1:], self.y[:, -1:]
         across = torch.minimum(torch.arange(columns), x[-1:])  # a map narrower than the window ends earlier
         exists = torch.arange(columns) <= x[-1:]
-        view = torch.arange(views).view(views, 1, 1, 1) * (height * width)
+        view = torch.arange(views).view(views, 1, 1, 1)
+        area = height * width
         if rows == 1:
             line = (y * width).view(1, height, 1, 1)
             keys = across - radius(columns)
@@ -58,10 +59,12 @@ class Map:
             subs = [_part(rows, top)[:, None] & _part(columns, left)[None] for top in (0, 1) for left in (0, 1)]
         inside = torch.stack([sub.flatten() for sub in subs])  # (sub-windows, keys)
         self.mask = torch.where(inside & exists, 0.0, MASKED)
-        first = view + line + keys  # (2B, H or 1, 1, keys)
-        self.own = first.unsqueeze(-2) * heads + torch.arange(heads).view(heads, 1)  # (2B, H or 1, 1, heads, keys)
+        own = view * area + line + keys  # (2B, H or 1, 1, keys)
+        self.own = own.unsqueeze(-2) * heads + torch.arange(heads).view(heads, 1)  # (2B, H or 1, 1, heads, keys)
         # The other view's rows, so that no block has to swap the views themselves.
-        self.other = torch.cat((first[views // 2 :], first[: views // 2]))
+        half = views // 2
+        self.partner = torch.where(view < half, view + half, view - half) * area
+        self.other = self.partner + line + keys
         # Sub-window (y, x) has the share (1 - below or below) * (1 - right or right).
         corner = torch.arange(len(subs)).view(-1, 1)
         self.right = ((corner % 2) * 2 - 1).float(), (1 - corner % 2).float()

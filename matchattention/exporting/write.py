@@ -11,7 +11,7 @@ from matchattention.errors import InputError
 from matchattention.exporting.check import Difference, compare, require_agreement
 from matchattention.exporting.onnx_file import count_nodes, write_onnx
 from matchattention.exporting.other_files import write_openvino, write_pt2
-from matchattention.exporting.program import DTYPES
+from matchattention.exporting.program import PRECISIONS
 from matchattention.exporting.runtime import SUFFIXES, OnnxRuntime, OpenVinoRuntime, Runtime, TorchRuntime
 from matchattention.models.network import MatchNetwork
 
@@ -49,26 +49,31 @@ def export(
         model: a network, or the name or file of one.
         path: .onnx, .xml (OpenVINO) or .pt2 (torch.export).
         size: (H, W) px in multiples of 32 to fix, or None for any.
-        precision: "fp32", or "fp16" for weights and features; positions are fp32 always.
+        precision: "fp32", "fp16" for weights and features, or for stereo "int8" for most of them; positions are fp32
+            always.
         compiled: for .pt2: an AOTInductor package, compiled for this kind of machine.
 
     Raises:
         InputError: a suffix, size, precision or network that cannot be exported, a package that is missing, or a file
-            whose mean difference from PyTorch is over 0.01 px (fp16 0.05).
+            whose mean difference from PyTorch is over 0.01 px (fp16 0.05, int8 0.5).
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path.name} must end in .onnx, .xml (OpenVINO) or .pt2 (torch.export).")
     if not path.parent.is_dir():
         raise InputError(f"There is no folder {path.parent}: make it first.")
-    if precision not in DTYPES:
-        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(DTYPES)}.")
+    if precision not in PRECISIONS:
+        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(PRECISIONS)}.")
+    if precision == "int8" and path.suffix == ".pt2":
+        raise InputError("int8 is for .onnx and .xml files: give such an --output, or another --precision.")
     if compiled and path.suffix != ".pt2":
         raise InputError("Only .pt2 files can be compiled: leave --compile out, or give an --output that ends in .pt2.")
     if isinstance(model, str):
         from matchattention.models.checkpoint import load
 
         model = load(model)
+    if precision == "int8" and model.config.task != "stereo":
+        raise InputError("int8 is calibrated on stereo scenes and not measured for flow: use fp32 or fp16.")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export.") as folder:
         temporary = Path(folder) / path.name
         runtime: Runtime

@@ -38,7 +38,5 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def onnx_file(tiny, tmp_path_factory):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     path = tmp_path_factory.mktemp("export") / "tiny.onnx"
     return ma.export(tiny, path)

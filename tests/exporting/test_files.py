@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import matchattention as ma
 from matchattention.cli.main import main
+from matchattention.data.formats import write_pfm
 from matchattention.errors import InputError
 from matchattention.exporting import check
+from matchattention.exporting.int8 import SENSITIVE, quantise, rendered_pairs
 from matchattention.exporting.onnx_file import count_nodes
 from matchattention.exporting.predictor import ExportedPredictor
+from matchattention.exporting.program import trace
 from matchattention.exporting.runtime import OnnxRuntime, OpenVinoRuntime, TorchRuntime
 from matchattention.models.network import coarse_field
-from tests.exporting.test_network import expected, images
+from tests.exporting.conftest import TINY, lively
+from tests.exporting.test_network import VARIANTS, expected, images
+
+onnx = pytest.importorskip("onnx", reason="exports need the extra 'export'")
+pytest.importorskip("onnxruntime", reason="exports need the extra 'export'")
+pytest.importorskip("onnxscript", reason="exports need the extra 'export'")
+pytest.importorskip("openvino", reason="OpenVINO files need the extra 'openvino'")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,16 +90,42 @@ def test_predict_command(onnx_file, tmp_path):
     )
     assert code == 0
     assert (tmp_path / "out" / "disparity.pfm").is_file()
-    assert main(["predict", "--example", "--engine", "onnx", "--output", str(tmp_path / "other")]) == 2
+    other = ["--output", str(tmp_path / "other"), "--model", str(onnx_file.path)]
+    assert main(["predict", "--example", "--engine", "onnx", *other[:2]]) == 2  # rt is no exported file
+    assert main(["predict", "--example", "--engine", "openvino", "--precision", "fp16", *other]) == 2
+    assert main(["predict", "--example", "--precision", "bf16", *other]) == 2
+    assert not (tmp_path / "other").exists()
 
 
-def test_openvino(tiny, tmp_path):
-    pytest.importorskip("openvino")
-    pytest.importorskip("onnxscript")
-    done = ma.export(tiny, tmp_path / "tiny.xml", size=(64, 96))
+def test_evaluate_command(onnx_file, tmp_path, capsys):
+    scene = tmp_path / "scenes" / "one"
+    scene.mkdir(parents=True)
+    for name, image in zip(("left", "right"), np.random.default_rng(1).integers(0, 255, (2, 64, 96, 3), np.uint8)):
+        Image.fromarray(image).save(scene / f"{name}.png")
+    write_pfm(scene / "truth.pfm", np.full((64, 96), 4, np.float32))
+    patterns = ["--left", "*/left.png", "--right", "*/right.png", "--truth", "*/truth.pfm"]
+    common = ["evaluate", "folder", str(tmp_path / "scenes"), *patterns, "--model", str(onnx_file.path)]
+    for engine in ("onnx", "openvino"):
+        assert main([*common, "--engine", engine, "--json", str(tmp_path / f"{engine}.json")]) == 0
+    a, b = (json.loads((tmp_path / f"{name}.json").read_text())["mean_over_scenes"] for name in ("onnx", "openvino"))
+    assert a["all"]["epe"] == pytest.approx(b["all"]["epe"], abs=1e-2)
+    capsys.readouterr()
+    assert main([*common[:-1], "rt", "--engine", "onnx"]) == 2
+    assert "--engine onnx runs exported files" in capsys.readouterr().err
+
+
+def test_openvino_gives_the_same_at_any_size(tiny, onnx_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "matchattention.exporting.other_files.write_onnx", lambda _, path, *more: shutil.copy(onnx_file.path, path)
+    )
+    done = ma.export(tiny, tmp_path / "tiny.xml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.bin", "tiny.xml"]
-    assert OpenVinoRuntime(done.path).size == (64, 96)
+    assert OpenVinoRuntime(done.path).size is None
+    assert len({difference.size for difference in done.differences}) == 3
     assert max(difference.mean for difference in done.differences) < 1e-3
+    pair = [np.random.default_rng(0).integers(0, 255, (75, 110, 3), np.uint8) for _ in range(2)]
+    by_onnx = ExportedPredictor(onnx_file.path, "openvino", threads=1).match(*pair)
+    np.testing.assert_allclose(ExportedPredictor(done.path).match(*pair).disparity, by_onnx.disparity, atol=1e-3)
 
 
 def test_torch_export(tiny, tmp_path):
@@ -95,8 +134,48 @@ def test_torch_export(tiny, tmp_path):
     assert max(difference.mean for difference in done.differences) < 1e-4
 
 
+def test_torch_export_of_any_size_and_batch():
+    model = lively(replace(TINY, decoder_depths=(1, 0, 0, 0)))
+    program = trace(model, start=False).module()
+    for batch, height, width in ((1, 64, 96), (3, 96, 64)):
+        pair = images(height, width, batch)
+        with torch.inference_mode():
+            found = torch.cat([sign * field for sign, field in zip((-1, 1), program(*pair))])
+            assert (found - expected(model, *pair)).abs().mean() < 1e-3
+
+
+def test_int8_leaves_sensitive_layers_alone(onnx_file, tmp_path):
+    pairs = [tuple(image.numpy() for image in images(64, 96))]
+    quantise(onnx_file.path, tmp_path / "int8.onnx", iter(pairs))
+    assert (tmp_path / "int8.onnx").stat().st_size < onnx_file.bytes
+    proto = onnx.load(tmp_path / "int8.onnx")
+    eight = {name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input}
+    stored = {weight.name for weight in proto.graph.initializer}
+    weights = {name.removesuffix("_quantized") for name in eight & stored if name.endswith("_quantized")}
+    assert {"encoder.downsamplings.0.conv.weight", "features.0.join.weight"} <= weights
+    assert not [name for name in weights if SENSITIVE.search(name)]
+    kept = {"encoder.stem", ".qkv.", ".qkvg.", ".out.", "fields.0.weight", "final.weight"}
+    assert all(any(part in name for name in stored - weights) for part in kept)
+    found, truth = OnnxRuntime(tmp_path / "int8.onnx")(*pairs[0]), OnnxRuntime(onnx_file.path)(*pairs[0])
+    assert found[0].shape == truth[0].shape
+    assert 0 < np.abs(found[0] - truth[0]).mean() < 2
+
+
+def test_calibration_scenes_are_always_the_same(monkeypatch):
+    monkeypatch.setattr("matchattention.exporting.int8.SCENES", 1)
+    (first,), (again,) = rendered_pairs((64, 96)), rendered_pairs((64, 96))
+    assert first[0].shape == (1, 3, 64, 96)
+    assert first[0].std() > 5
+    np.testing.assert_array_equal(first[1], again[1])
+
+
+def test_int8_is_for_stereo(tmp_path):
+    flow = lively(VARIANTS["flow"])
+    with pytest.raises(InputError, match="not measured for flow"):
+        ma.export(flow, tmp_path / "flow.onnx", precision="int8")
+
+
 def test_disagreement_leaves_nothing(tiny, tmp_path, monkeypatch):
-    pytest.importorskip("onnxruntime")
     monkeypatch.setattr("matchattention.exporting.write.write_pt2", lambda *call: call[1].write_text("x"))
     monkeypatch.setattr("matchattention.exporting.write.TorchRuntime", lambda path: None)
     off = [check.Difference((64, 96), 0.02, 1.0)]
@@ -115,6 +194,7 @@ def test_disagreement_leaves_nothing(tiny, tmp_path, monkeypatch):
         ["--output", "rt.onnx", "--size", "big"],
         ["--output", "rt.onnx", "--precision", "int3"],
         ["--output", "rt.onnx", "--compile"],
+        ["--output", "rt.pt2", "--precision", "int8"],
     ],
     ids=" ".join,
 )
