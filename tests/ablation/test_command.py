@@ -2,13 +2,18 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from matchattention.ablation import page
+from matchattention.ablation.packed_pairs import write_pairs
 from matchattention.cli.main import main
 from matchattention.synth.world import config as world
+from matchattention.training.real_pairs import RealPair
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = "rt-local,rt-no-occlusion,rt-wide,scenes-no-thin"
 
 
@@ -18,10 +23,19 @@ def _quick_scenes(monkeypatch):
     monkeypatch.setitem(world.PRESETS, "quick", scenes)
 
 
+def real_pairs(folder):
+    dice = np.random.default_rng(0)
+    left, right = dice.integers(0, 256, (2, 40, 70, 3), dtype=np.uint8)
+    disparity = np.full((40, 70), 3.0, np.float32)
+    path = folder / "real_pairs.bin"
+    write_pairs(path, [RealPair("kitti2015", "one", left, right, disparity, disparity > 0)], 1 << 20)
+    return str(path)
+
+
 def ablate(folder, *more, rows=ROWS, seeds="1,2"):
     words = ["ablate", "--base", "tiny", "--scenes", "quick", "--size", "32x64", "--batch", "2", "--pairs", "8"]
     words += ["--pool", "2", "--held-out", "2", "--rows", rows, "--seeds", seeds, "--device", "cpu"]
-    words += ["--cache", str(folder / "cache"), "--pool-folder", str(folder / "pool")]
+    words += ["--real", real_pairs(folder), "--cache", str(folder / "cache"), "--pool-folder", str(folder / "pool")]
     return main([*words, "--output", str(folder / "ablations.json"), *more])
 
 
@@ -40,6 +54,8 @@ def test_whole_command(tmp_path, capsys):
     assert (run["pairs"], run["steps"], run["circumstances"]["device"]) == (8, 4, "cpu")
     assert len(run["by_pair"]["all/bad1"]) == 4
     assert {name.split("/")[0] for name in run["measures"]} == {"rendered", "flying", "room"}
+    assert 0 <= run["real"]["kitti2015-all/d1"] <= 100
+    assert data["real_pairs"] == ["kitti2015/one"]
     assert data["failures"] == []
 
     capsys.readouterr()
@@ -55,7 +71,23 @@ def test_whole_command(tmp_path, capsys):
     assert "10 trainings of `tiny`" in text
     for heading in ("### The paper's claims", "### Table 6", "### Table 7", "### Scenes"):
         assert heading in text
+    assert "KITTI 2015 D1" in text
     assert page.NOTHING not in text
+
+
+def test_the_committed_page_is_what_the_committed_results_say():
+    text = (ROOT / "docs/ablations.md").read_text()
+    results = ROOT / "benchmarks/results/ablations-nvidia-h200.json"
+    data = json.loads(results.read_text()) if results.is_file() else None
+    assert f"{page.BEGIN}\n\n{page.page_text(data)}\n\n{page.END}" in text, "run `matchattention ablate page`"
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path, capsys):
+    target = tmp_path / "page.md"
+    target.write_text("mine")
+    assert main(["ablate", "page", "--page", str(target)]) == 2
+    assert "needs one line" in capsys.readouterr().err
+    assert target.read_text() == "mine"
 
 
 def test_a_late_training_does_not_begin(tmp_path, capsys):

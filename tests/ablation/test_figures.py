@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from matchattention.ablation.figures.table import FIGURES, figure_module
 from matchattention.cli.main import main
 from matchattention.models.registry import NETWORKS, network_config
 from matchattention.synth.world import config as world
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +116,19 @@ def test_self_positions(tmp_path, capsys):
     assert 0 <= shares["occluded/same surface/arrow/head 0"]["mean"] <= shares["occluded/visible/arrow/head 0"]["mean"]
     assert (tmp_path / "picture.png").stat().st_size > 1000
     assert "Mean arrow of an occluded token" in self_positions.sentence(data)
+
+
+def test_the_page_quotes_the_committed_measurement():
+    data = json.loads((ROOT / "benchmarks/results/figure-self-positions-cpu.json").read_text())
+    page = (ROOT / "docs/ablations.md").read_text()
+    for what in ("visible", "same surface", "window sees visible", "window sees same surface"):
+        arrow, *others = (data["shares"][f"occluded/{what}/{way}/mean of heads"] for way in self_positions.WAYS)
+        cells = [f"{arrow['mean']:.1f} ± {arrow['standard_error']:.1f} %"]
+        cells += [f"{share['mean']:.1f} ± {share['standard_error']:.1f}" if share["mean"] else "0" for share in others]
+        assert f"| {' | '.join(cells)} |" in page
+    for kind in self_positions.KINDS:
+        share = data["shares"][f"{kind}/{self_positions.GOALS[1]}/arrow/mean of heads"]
+        assert f"{share['mean']:.1f} ± {share['standard_error']:.1f} %" in page
 
 
 def test_cascade_ends_at_rt():
