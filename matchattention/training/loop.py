@@ -20,6 +20,7 @@ from matchattention.models.config import NetworkConfig
 from matchattention.training import clock, sharding
 from matchattention.training.batch_norms import BATCHES, BatchNorms
 from matchattention.training.card import make_card
+from matchattention.training.distillation import Distillation
 from matchattention.training.distributed import Replicas
 from matchattention.training.feed import Feed
 from matchattention.training.log import TrainingLog, duration, progress_line
@@ -165,6 +166,7 @@ class Trainer:
             mixed_precision=preset.mixed_precision and on_gpu,
             replicas=self.replicas,
             accumulate=preset.accumulate,
+            distillation=None if preset.distillation is None else Distillation(preset.distillation, self.device),
         )
         self.feed = Feed(source, self.step)
         self.before: dict[str, float] = {}

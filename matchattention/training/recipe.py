@@ -11,6 +11,7 @@ from typing import Any, Literal
 from matchattention.data.augmentation import AugmentationConfig
 from matchattention.errors import InputError
 from matchattention.models.config import NetworkConfig
+from matchattention.training.distillation import DistillationConfig
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig
 from matchattention.training.schedule import ScheduleConfig
@@ -88,6 +89,7 @@ class Preset:
         loss: The objective.
         optimizer: AdamW or Muon, and averaging.
         schedule: Learning rates.
+        distillation: A fixed teacher beside the ground truth, or None.
         accumulate: Micro-batches a step, one after the other: a step's batch need not fit into memory at once.
         recompute: Forget activations inside blocks and compute them again on the way back (activation checkpointing):
             a third more arithmetic for a fraction of the memory.
@@ -108,6 +110,7 @@ class Preset:
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    distillation: DistillationConfig | None = None
     accumulate: int = 1
     recompute: bool = False
     batch_norm: bool = True
@@ -133,6 +136,8 @@ class Preset:
         values = dataclasses.asdict(self)
         if self.start is not None:
             values["start"] = Path(self.start).name
+        if self.distillation is not None:
+            values["distillation"]["teacher"] = Path(self.distillation.teacher).name
         for source in values["sources"]:
             name, separator, path = (
                 source["preset"].partition(":") if source["kind"] == "data" else ("", "", source["preset"])

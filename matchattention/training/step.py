@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from matchattention.data.batch import Batch
 from matchattention.errors import first_line
 from matchattention.training.compilation import compile_blocks, undo_compilation
+from matchattention.training.distillation import Distillation
 from matchattention.training.distributed import Replicas
 from matchattention.training.losses import LossConfig, total_loss
 from matchattention.training.optimizer import Updater
@@ -46,6 +47,7 @@ class TrainingStep:
         mixed_precision: bool,
         replicas: Replicas | None = None,
         accumulate: int = 1,
+        distillation: Distillation | None = None,
         objective: Callable[..., dict[str, Tensor]] = total_loss,
     ) -> None:
         self.model = model
@@ -55,9 +57,11 @@ class TrainingStep:
         self.mixed_precision = mixed_precision
         self.replicas = replicas or Replicas()
         self.accumulate = accumulate
+        self.distillation = distillation
         self.device = updater.rate.device
         self.mode: Mode = "eager"
         self.names = ["loss", "final", "initial", "self", "cross", "consistency", "visible"]
+        self.names += [] if distillation is None else ["distillation"]
         self.totals = torch.zeros(len(self.names) + 2, device=self.device)
         self._compiled = False
         self._buffers: Batch | None = None
@@ -72,10 +76,18 @@ class TrainingStep:
     def _backward(self, batch: Batch) -> None:
         """Add one micro-batch's share of the gradients, and its loss terms to the totals."""
         cleaned, silenced = silence_bad_samples(batch)
+        lesson = None
+        if self.distillation is not None:
+            cleaned, lesson, dropped = self.distillation(cleaned, self.mixed_precision)
+            silenced = silenced + dropped
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False):
             matches = self.model(cleaned.image0, cleaned.image1)
         with torch.autocast(self.device.type, enabled=False):
             terms = self.objective(matches, cleaned, self.loss)
+            if self.distillation is not None and lesson is not None:
+                distilled = self.distillation.term(matches, lesson, cleaned)
+                terms["loss"] = terms["loss"] + self.distillation.config.weight * distilled
+                terms["distillation"] = distilled
         loss = terms["loss"] if self.accumulate == 1 else terms["loss"] / self.accumulate
         loss.backward()
         values = [terms[name].detach().float() for name in self.names]

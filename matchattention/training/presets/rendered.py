@@ -27,10 +27,11 @@ _TINY_SMOKE = Preset(
 
 PRESETS: dict[str, Preset] = {
     "rt-synth": Preset(
-        "RT from scratch on rendered scenes: small crops first, large ones and wide ranges last",
-        stages=(Stage(320, 640, 16, 0.6), Stage(384, 768, 16, 0.2), Stage(512, 768, 16, 0.2)),
+        "RT from scratch on rendered scenes: small crops first, large ones and wide ranges in the last third",
+        stages=(Stage(320, 640, 16, 0.67), Stage(512, 768, 16, 0.33)),
         sources=(SourceConfig("scenes", mirror=True),),
-        optimizer=OptimizerConfig(kind="muon"),
+        optimizer=OptimizerConfig(kind="muon", average_decay=0.9998),
+        schedule=ScheduleConfig(peak=8e-4, cooldown_fraction=0.9),
     ),
     "rt-flow-synth": Preset(
         "RT for optical flow on moving scenes and photos, from the shipped stereo weights",
