@@ -47,6 +47,7 @@ def bench_renderer(
     parts: dict[str, Callable[[], dict[str, float]]] = {
         "sustained_512x768": lambda: sustained(setup, LARGE, seconds),
         "sustained_320x640": lambda: sustained(setup, SMALL, seconds),
+        "sustained_320x640_flow": lambda: sustained(setup, SMALL, seconds, preset="flow"),
         "ms_per_pair_512x768": lambda: stages(setup, LARGE),
         "sustained_512x768_clean": lambda: sustained(setup, LARGE, seconds / 2, "clean"),
         "ms_per_pair_320x640": lambda: stages(setup, SMALL),
@@ -79,8 +80,10 @@ class Setup(NamedTuple):
     bank: Tensor | None
     pool: DrawingPool
 
-    def stream(self, size: tuple[int, int], batch: int, seed: int, sensor: str = "default") -> SceneStream:
-        config = replace(PRESETS["mixed"], sensor=sensor)
+    def stream(
+        self, size: tuple[int, int], batch: int, seed: int, sensor: str = "default", preset: str = "mixed"
+    ) -> SceneStream:
+        config = replace(PRESETS[preset], sensor=sensor)
         return SceneStream(config, size, batch, seed, self.device, bank=self.bank)
 
 
@@ -92,7 +95,12 @@ def close(stream: SceneStream) -> None:
 
 
 def sustained(
-    setup: Setup, size: tuple[int, int], seconds: float, sensor: str = "default", batch: int = 32
+    setup: Setup,
+    size: tuple[int, int],
+    seconds: float,
+    sensor: str = "default",
+    batch: int = 32,
+    preset: str = "mixed",
 ) -> dict[str, float]:
     """Pairs per second of the whole stream over a time that no stock of drawn scenes lasts for.
 
@@ -100,7 +108,7 @@ def sustained(
     `waiting_share` the time it waited for scenes. `first_batch_s` holds starting processes and compiling kernels.
     """
     began = time.perf_counter()
-    stream = setup.stream(size, batch, 1, sensor)
+    stream = setup.stream(size, batch, 1, sensor, preset)
     waited = 0.0
     wait_for_block = stream._await_block
 
