@@ -17,20 +17,29 @@ import torch
 import matchattention
 from matchattention.models import checkpoint
 
-DATA = (
-    "stereo scenes rendered by matchattention.synth (docs/scenes.md), textured with procedural patterns and freely "
-    "licensed photographs (docs/photo-bank.md); no pair of any public benchmark was trained on"
+_PHOTOS = (
+    "textured with procedural patterns and freely licensed photographs (docs/photo-bank.md); no pair of any public "
+    "benchmark was trained on"
 )
+DATA = {
+    "stereo": f"stereo scenes rendered by matchattention.synth (docs/scenes.md), {_PHOTOS}",
+    "flow": f"moving scenes and moving photographs rendered by matchattention.synth (docs/flow.md), {_PHOTOS}; "
+    "started from the stereo weights of rt",
+}
+METRICS = {"stereo": ("bad1", "bad2", "bad3", "d1", "epe"), "flow": ("bad1", "bad3", "fl", "epe")}
 
 
 def measured(path: Path) -> dict[str, object]:
     """What one evaluation says, without its scenes."""
     result = json.loads(path.read_text())
+    means = result["mean_over_scenes"]
     figures = {
-        mask: {name: round(result["mean_over_scenes"][mask][name], 3) for name in ("bad1", "bad2", "bad3", "d1", "epe")}
+        mask: {name: round(means[mask][name], 3) for name in METRICS[result["kind"]]}
         for mask in ("noc", "all")
+        if mask in means
     }
-    return {"set": f"{result['dataset']} {result['split'] or ''}".strip(), "mean_over_scenes": figures}
+    place = result["root"] if result["dataset"].startswith("folder") else result["split"]
+    return {"set": f"{result['dataset']} {place or ''}".strip(), "mean_over_scenes": figures}
 
 
 def main() -> None:
@@ -43,7 +52,7 @@ def main() -> None:
     config, metadata = checkpoint.read_header(arguments.source)
     card = {
         "license": "Apache-2.0",
-        "data": DATA,
+        "data": DATA[config.task],
         "gpu_minutes": arguments.gpu_minutes,
         "last_run": {key: metadata[key] for key in ("pairs", "steps", "training_seconds", "recipe") if key in metadata},
         "results": [measured(path) for path in arguments.results],
