@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
 
 _EPILOG = """\
@@ -53,10 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.model not in NETWORKS:
         raise InputError(f"unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
-    try:
-        height, width = (int(part) for part in arguments.size.lower().split("x"))
-    except ValueError:
-        raise InputError(f"'{arguments.size}' is no crop size: write HEIGHTxWIDTH, such as 512x768") from None
+    height, width = parse_size(arguments.size)
     if not 0 < arguments.efficiency <= 1:
         raise InputError(f"--efficiency lies in (0, 1], not {arguments.efficiency:g}")
     planned = footprint(NETWORKS[arguments.model].config, height, width)

@@ -13,7 +13,7 @@ examples:
   matchattention shard sceneflow /data/sceneflow --split train-final --output /shards/sceneflow
   matchattention shard folder my_pairs --left '*/left.png' --right '*/right.png' --truth '*/depth.pfm' --output shards
   matchattention train rt-synth --data shards:/shards/sceneflow
-  matchattention train rt-synth --data shards:s3://bucket/sceneflow          any address that fsspec knows
+  matchattention train paper-scene-flow --data sceneflow/shards:s3://bucket/sceneflow     any address that fsspec knows
 
 Image files go in as they are, ground truth as float32 arrays exactly as read. Started again, the command keeps the
 shards that are whole; shards.json comes last and says that all are there. Copy the folder to any file or object store.

@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
     from matchattention.data.augmentation import AugmentationConfig
     from matchattention.models.config import NetworkConfig
+    from matchattention.training.distillation import DistillationConfig
     from matchattention.training.optimizer import OptimizerConfig
     from matchattention.training.recipe import Preset, SourceConfig
     from matchattention.training.schedule import ScheduleConfig
@@ -73,6 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--optimizer", choices=("adamw", "muon"))
     what.add_argument("--schedule", choices=("constant", "one-cycle"))
+    what.add_argument("--teacher", metavar="MODEL", help="also learn from this fixed network, in spoilt pictures")
+    what.add_argument("--teacher-weight", type=float, metavar="W", help="of the teacher's field in the loss (0.5)")
+    what.add_argument(
+        "--drop-hopeless",
+        type=float,
+        metavar="SHARE",
+        help="drop pairs that the teacher gets wrong in more than this share of the pixels, such as 0.6",
+    )
     what.add_argument("--ema-horizon", type=float, metavar="STEPS", help="steps that the weights' average looks back")
     what.add_argument("--seed", type=int, help="random seed (0)")
     data = parser.add_argument_group("data")
@@ -86,8 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         action="append",
         metavar="NAME[/SPLIT]:PATH[=WEIGHT]",
-        help="a dataset on disk (names as in `evaluate`), or shards:URL of `matchattention shard`; it fills in the "
-        "preset's dataset of that name or stands beside its sources; repeat to mix",
+        help="a dataset on disk (names as in `evaluate`), shards:URL or NAME/shards:URL of `matchattention shard`; it "
+        "fills in the preset's dataset of that name or stands beside its sources; repeat to mix",
     )
     data.add_argument("--data-root", type=Path, help="folder that holds the preset's datasets by their names")
     data.add_argument("--data-license", metavar="TEXT", help="of your data, for the checkpoint's card")
@@ -240,6 +250,7 @@ def _adjusted(preset: Preset, arguments: argparse.Namespace) -> Preset:
         stages=stages,
         sources=_sources(preset, arguments),
         accumulate=arguments.accumulate or preset.accumulate,
+        distillation=_distillation(preset, arguments),
         recompute=arguments.checkpoint_activations or preset.recompute,
         validation_pairs=preset.validation_pairs if arguments.validation_pairs is None else arguments.validation_pairs,
         seed=preset.seed if arguments.seed is None else arguments.seed,
@@ -278,6 +289,18 @@ def _schedule(preset: Preset, arguments: argparse.Namespace, batch: int) -> Sche
     return dataclasses.replace(preset.schedule, **changes)
 
 
+def _distillation(preset: Preset, arguments: argparse.Namespace) -> DistillationConfig | None:
+    from matchattention.training.distillation import DistillationConfig
+
+    wanted = {"teacher": arguments.teacher, "weight": arguments.teacher_weight, "hopeless": arguments.drop_hopeless}
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    if arguments.teacher is None and preset.distillation is None:
+        if changes:
+            raise InputError("--teacher-weight and --drop-hopeless need a --teacher, such as --teacher rt")
+        return None
+    return dataclasses.replace(preset.distillation or DistillationConfig(), **changes)
+
+
 def _optimizer(preset: Preset, arguments: argparse.Namespace) -> OptimizerConfig:
     changes: dict[str, Any] = {}
     if arguments.optimizer is not None:
@@ -313,7 +336,8 @@ def _sources(preset: Preset, arguments: argparse.Namespace) -> tuple[SourceConfi
             keeps = old.weight if weight == 1.0 else weight
             sources[place] = dataclasses.replace(old, preset=text_with_split, weight=keeps)
         else:
-            usual = 0.0 if given.dataset == "shards" else 0.1  # shards are read in order, not one by one
+            in_shards = name.partition(":")[0].endswith("shards")
+            usual = 0.0 if in_shards else 0.1  # shards are read in order, not one by one
             held_out = usual if arguments.held_out is None else arguments.held_out
             sources.append(dataclasses.replace(given, held_out=held_out))
     for index, source in enumerate(sources):
@@ -410,10 +434,6 @@ def _parse_size(text: str, batch: int):  # type: ignore[no-untyped-def]
     from matchattention.training.recipe import Stage
 
     size, _, count = text.partition(":")
-    try:
-        height, width = (int(part) for part in size.lower().split("x"))
-        return Stage(height, width, int(count) if count else batch)
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"'{text}' is no crop size: write HEIGHTxWIDTH, such as 320x640") from None
+    if count and not count.isdecimal():
+        raise InputError(f"--size takes HEIGHTxWIDTH or HEIGHTxWIDTH:BATCH such as 320x640:16; got '{text}'.")
+    return Stage(*parse_size(size), int(count) if count else batch)

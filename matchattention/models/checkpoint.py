@@ -178,7 +178,8 @@ def _locate(name: str | Path) -> Path:
         raise InputError(f"{path} is a folder; give the .safetensors file in it, such as {path / 'model.safetensors'}.")
     known = ", ".join(models) or "none yet"
     if str(name) in NETWORKS:
-        preset = f"{name}-synth" if name in ("rt", "rt-flow") else "PRESET"
+        base = "rt-flow-synth" if NETWORKS[str(name)].config.task == "flow" else "rt-synth"
+        preset = base if base == f"{name}-synth" else f"{base} --model {name}"
         raise InputError(
             f"No trained weights ship for '{name}' (shipped: {known}); give a .safetensors file, train it with "
             f"'matchattention train {preset}', or use create_model('{name}') for random weights."

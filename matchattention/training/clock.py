@@ -52,7 +52,7 @@ def too_short(minutes: float | None) -> InputError:
     """What to say to whoever gave too little time."""
     return InputError(
         f"{minutes or 0:g} minutes were over before the first step (starting, rendering and compiling count): "
-        "nothing was trained or written; give more --minutes, a smaller --size or --batch"
+        "nothing was trained and no model written; give more --minutes, a smaller --size or --batch"
     )
 
 

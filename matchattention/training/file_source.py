@@ -17,6 +17,12 @@ from matchattention.data.batch import Batch
 from matchattention.errors import InputError
 
 
+def shards_address(text: str) -> str | None:
+    """Where the shards of ``shards:URL`` or ``NAME/shards:URL`` lie; None when a text names no shards."""
+    name, _, path = text.partition(":")
+    return path if name == "shards" or name.endswith("/shards") else None
+
+
 def open_samples(text: str, layout: Mapping[str, Any] | None = None) -> Sequence[Any]:
     """The samples of ``NAME:PATH`` or ``NAME/SPLIT:PATH``, the datasets' names as in `evaluate`, or of shards.
 
@@ -27,11 +33,11 @@ def open_samples(text: str, layout: Mapping[str, Any] | None = None) -> Sequence
     name, separator, path = text.partition(":")
     if not separator or not path:
         raise InputError(f"--data takes NAME:PATH, such as folder:{text}")
-    name, _, split = name.partition("/")
-    if name == "shards":
+    if shards_address(text) is not None:
         from matchattention.data.shards import ShardedSamples
 
         return ShardedSamples(path)
+    name, _, split = name.partition("/")
     from matchattention.data import datasets
 
     patterns = None

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from matchattention.errors import InputError
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import NETWORKS
@@ -125,7 +126,12 @@ def plan(preset: Preset, processes: int = 1, tflops: float = H200_TFLOPS, shard:
         found = footprint(config, stage.height, stage.width, preset.mixed_precision)
         if stage is preset.stages[0]:
             lines.insert(2, f"           {found.parameters / 1e6:.1f} M parameters")
-        at_once = max(stage.batch // (processes * preset.accumulate), 1)
+        at_once, rest = divmod(stage.batch, processes * preset.accumulate)
+        if rest or not at_once:
+            raise InputError(
+                f"a batch of {stage.batch} does not divide into {processes} processes x {preset.accumulate} "
+                "micro-batches: choose --batch or --accumulate so that it does"
+            )
         gib = found.memory(at_once, preset.recompute, processes if shard else 1) / 2**30
         seconds = found.step_flops(stage.batch, preset.recompute) / (tflops * 1e12 * processes)
         line = (

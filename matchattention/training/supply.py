@@ -122,12 +122,12 @@ def open_data(
     accumulate: int = 1,
 ) -> tuple[Source, list[RealPair]]:
     """A dataset on disk as a source, and those of its pairs that are held out to measure with."""
-    from matchattention.training.file_source import Chosen, FileSource, open_samples
+    from matchattention.training.file_source import Chosen, FileSource, open_samples, shards_address
 
-    if config.preset.startswith("shards:") and not config.held_out:
+    url = shards_address(config.preset)
+    if url is not None and not config.held_out:
         from matchattention.training.shard_source import ShardSource
 
-        url = config.preset.removeprefix("shards:")
         return ShardSource(url, seed, device, config.augmentation, replicas, accumulate), []
     samples = open_samples(config.preset, config.layout)
     train, kept = hold_out(len(samples), config.held_out)

@@ -118,10 +118,10 @@ def _largest_difference(runs: Path, name: str, than: str = "one") -> float:
     return ((other - one).abs() / one).max().item()
 
 
-# Each process's loss is a mean over its own pairs' masked pixels, so that curves agree to percents, not to bits.
+# They differ by the order of sums alone; over so few steps in the sixth digit.
 @pytest.mark.parametrize("name", ["two", "four", "parts"])
 def test_the_loss_curve_is_the_same_for_one_two_and_four_processes(runs, name):
-    assert _largest_difference(runs, name) < 0.05
+    assert _largest_difference(runs, name) < 0.002
     assert read_state(runs / name, print)["counters"]["samples"] == 4 * STEPS
 
 
@@ -132,11 +132,11 @@ def test_processes_hold_the_same_weights(runs):
 
 
 def test_batch_norms_of_each_process_change_the_curve_little(runs):
-    assert _largest_difference(runs, "norms-four", "norms-one") < 0.3
+    assert _largest_difference(runs, "norms-four", "norms-one") < 0.05
 
 
 def test_sharded_weights_train_like_whole_ones_and_resume(runs):
-    assert _largest_difference(runs, "sharded", "two") < 0.01
+    assert _largest_difference(runs, "sharded", "two") < 0.002
     whole = read_state(runs / "constant", print)
     sharded = read_state(runs / "sharded-half", print)
     assert sharded["counters"]["steps"] == STEPS
@@ -144,7 +144,7 @@ def test_sharded_weights_train_like_whole_ones_and_resume(runs):
         assert sharded[part].keys() == whole[part].keys()
     shapes = {name: value.shape for name, value in whole["model"].items()}
     assert {name: value.shape for name, value in sharded["model"].items()} == shapes
-    assert _curve(runs / "sharded-half")[-1].item() == pytest.approx(_curve(runs / "constant")[-1].item(), rel=0.05)
+    assert _curve(runs / "sharded-half")[-1].item() == pytest.approx(_curve(runs / "constant")[-1].item(), rel=0.002)
 
 
 def test_a_killed_worker_comes_back_and_the_run_goes_on(tmp_path):
