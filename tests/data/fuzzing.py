@@ -162,6 +162,47 @@ def _read_released(path: Path) -> None:
     read_released(path, "stereo")
 
 
+def _shards(path: Path) -> None:
+    """One shard of two samples and its list, in a folder of their own."""
+    from types import SimpleNamespace
+
+    from matchattention.data.shard_writer import write_shards
+
+    sample = SimpleNamespace(name="a", left=RGB, right=RGB, disparity=DISPARITY)
+    folder = path.parent / "shards"
+    written = write_shards([sample, sample], folder)
+    (written[0] if path.suffix == ".tar" else folder / "shards.json").rename(path)
+
+
+def _read_shard(path: Path) -> None:
+    from matchattention.data.shards import ShardFile
+
+    shard = ShardFile(path, str(path))
+    for number in range(len(shard.samples)):
+        shard[number]
+
+
+def _read_shard_list(path: Path) -> None:
+    from matchattention.data.shards import read_shard_list
+
+    read_shard_list(str(path))
+
+
+def _state(path: Path) -> None:
+    import torch
+
+    from matchattention.training.state import write_state
+
+    parts = {name: {"a": torch.ones(3)} for name in ("model", "average", "moments", "random")}
+    write_state(path.parent, {"counters": {"steps": 1}, **parts})
+
+
+def _read_state(path: Path) -> None:
+    from matchattention.training.state import read_state
+
+    read_state(path.parent, lambda text: None)
+
+
 def _photo_bank() -> Any:
     try:
         from matchattention.synth.photos import photo_bank
@@ -276,6 +317,9 @@ def kinds() -> list[Kind]:
         Kind("config.safetensors", _checkpoint, checkpoint.load, (safetensors_strings,), 0.5),
         Kind("released.pth", _released(legacy=False), _read_released, (any_bytes, zip_members)),
         Kind("legacy.pth", _released(legacy=True), _read_released),
+        Kind("shard.tar", _shards, _read_shard),
+        Kind("shards.json", _shards, _read_shard_list, (any_bytes, words, json_values)),
+        Kind("state.pt", _state, _read_state, (any_bytes, zip_members)),
         Kind("bank.safetensors", _write_bank, lambda p: _photo_bank().load(p), (any_bytes, counted_json(0))),
     ]
 
