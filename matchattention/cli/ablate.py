@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> None:
     options = Options(output, arguments.at_once, arguments.mode, arguments.time_limit, arguments.pool_folder)
     runner = Runner(budget, options, results, real, device, say)
     if arguments.what == "costs" or not arguments.no_costs:
-        _add_costs(rows, budget, results, output, device, _size(arguments.cost_size), say)
+        _add_costs(rows, budget, results, output, device, parse_size(arguments.cost_size, "--cost-size"), say)
     if arguments.what == "costs":
         return
     jobs = missing_jobs(rows, seeds, results)
@@ -147,7 +148,7 @@ def _budget(arguments: argparse.Namespace) -> Budget:
     from matchattention.ablation.budget import Budget
     from matchattention.synth.photos import photo_bank
 
-    height, width = _size(arguments.size)
+    height, width = parse_size(arguments.size)
     pairs = arguments.pairs
     if pairs is None and arguments.minutes is None:
         pairs = 12288
@@ -176,14 +177,6 @@ def _seeds(text: str) -> list[int]:
     if len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise InputError(f"--seeds are different whole numbers from 0 on; got '{text}'.")
     return seeds
-
-
-def _size(text: str) -> tuple[int, int]:
-    try:
-        height, width = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise InputError(f"A size is HEIGHTxWIDTH such as 256x512; got '{text}'.") from None
-    return height, width
 
 
 def _list_rows() -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matchattention.cli.sizes import parse_size
+
 if TYPE_CHECKING:
     import torch
 
@@ -97,7 +99,7 @@ def _run_part(
         return bench_network(
             device,
             arguments.model,
-            _size(arguments.size, (512, 1024)),
+            parse_size(arguments.size or "512x1024"),
             arguments.precision,
             modes,
             arguments.seconds,
@@ -110,7 +112,7 @@ def _run_part(
     if part == "predictor":
         from matchattention.bench.predictor import bench_predictor
 
-        size = _size(arguments.size, (512, 1024))
+        size = parse_size(arguments.size or "512x1024")
         seconds, first_call = arguments.seconds, not arguments.no_first_call
         return bench_predictor(
             device, arguments.model, size, arguments.precision, seconds, first_call, say=say, keep=keep
@@ -124,25 +126,10 @@ def _run_part(
     return bench_training(
         device,
         arguments.model,
-        _size(arguments.size, (512, 768)),
+        parse_size(arguments.size or "512x768"),
         arguments.batch,
         modes,
         arguments.seconds,
         say=say,
         keep=keep,
     )
-
-
-def _size(text: str | None, usual: tuple[int, int]) -> tuple[int, int]:
-    """(height, width) from HxW."""
-    from matchattention.errors import InputError
-
-    if text is None:
-        return usual
-    try:
-        height, width = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise InputError(f"A size is HEIGHTxWIDTH such as 512x1024; got '{text}'.") from None
-    if width < 32 or height < 32:
-        raise InputError(f"A size is at least 32x32; got '{text}'.")
-    return height, width

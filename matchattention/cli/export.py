@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
-from matchattention.errors import InputError
+from matchattention.cli.sizes import parse_size
 
 _EXAMPLES = """examples:
   matchattention export --model rt --output rt.onnx                      any size in steps of 32
@@ -33,11 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from matchattention.exporting.write import export
+    from matchattention.exporting.write import check_request, export
     from matchattention.models.checkpoint import load
 
     began = time.perf_counter()
-    size = parse_size(arguments.size)
+    size = None if arguments.size is None else parse_size(arguments.size)
+    check_request(Path(arguments.output), size, arguments.precision, arguments.compile)  # before the weights are read
     model = load(arguments.model, task=arguments.task)
     done = export(model, arguments.output, size, arguments.precision, arguments.compile)
     nodes = "" if done.nodes is None else f", {done.nodes} nodes"
@@ -45,14 +47,3 @@ def run(arguments: argparse.Namespace) -> None:
     for difference in done.differences:
         height, width = difference.size
         print(f"  {height}x{width}: {difference.mean:.5f} px from PyTorch on average, at most {difference.largest:.3f}")
-
-
-def parse_size(text: str | None) -> tuple[int, int] | None:
-    """(height, width) from HxW."""
-    if text is None:
-        return None
-    try:
-        height, width = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise InputError(f"--size is HEIGHTxWIDTH such as 480x640; got '{text}'.") from None
-    return height, width

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 from pathlib import Path
 
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
 
 EPILOG = """\
@@ -100,10 +101,7 @@ def _newest(name: str, folder: Path) -> Path:
 def _size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    try:
-        height, width = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise InputError(f"A size is HEIGHTxWIDTH such as 512x1024; got '{text}'.") from None
-    if height % 32 or width % 32 or min(height, width) < 32:
+    height, width = parse_size(text)
+    if height % 32 or width % 32:
         raise InputError(f"Sizes of figures are multiples of 32 px; got '{text}'.")
     return height, width

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
-
-LARGEST_SIDE = 8192  # px
 
 _EPILOG = """\
 examples:
@@ -32,17 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other scenes (default 0)")
     parser.add_argument("--size", default="512x768", metavar="HxW", help="height x width, px (default 512x768)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default auto)")
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Height and width of "512x768"."""
-    match = re.fullmatch(r"(\d+)\s*[xX×]\s*(\d+)", text.strip())
-    if not match:
-        raise InputError(f"--size {text} is not a size; write height x width like 512x768")
-    height, width = int(match[1]), int(match[2])
-    if not (32 <= height <= LARGEST_SIDE and 32 <= width <= LARGEST_SIDE):
-        raise InputError(f"--size {text} is out of range; use 32 to {LARGEST_SIDE} px a side")
-    return height, width
 
 
 def run(arguments: argparse.Namespace) -> None:
