@@ -116,7 +116,10 @@ def render_pool(
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temporary:
                 save_file({name: value.cpu().contiguous() for name, value in parts[-1].items()}, temporary)
-    return PairPool({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+    pool = PairPool({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+    if device.type == "cuda":
+        torch.cuda.synchronize()  # trainings draw from it on streams of their own
+    return pool
 
 
 @functools.cache
