@@ -6,13 +6,13 @@ import datetime
 import json
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from matchattention.data.atomic import replacing
+from matchattention.data.provenance import commit, processor, version
 
 RESULTS = Path("benchmarks") / "results"
 
@@ -24,7 +24,7 @@ def circumstances(device: torch.device) -> dict[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "triton": _version("triton"),
+        "triton": version("triton"),
         "device": device.type,
     }
     if device.type == "cuda":
@@ -39,46 +39,6 @@ def circumstances(device: torch.device) -> dict[str, Any]:
     else:
         found |= {"cpu": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     return found
-
-
-def commit() -> str | None:
-    """The checkout's commit, with "+" when files have changed since; None outside a checkout.
-
-    MATCHATTENTION_COMMIT overrules it, for copies of a working tree whose history did not come along.
-    """
-    if given := os.environ.get("MATCHATTENTION_COMMIT"):
-        return given
-    folder = Path(__file__).resolve().parent
-    try:
-        name = _git(folder, "rev-parse", "--short=12", "HEAD")
-        return name + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def processor() -> str:
-    """The CPU's name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _version(package: str) -> str | None:
-    import importlib.metadata
-
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def path_of(name: str, device: torch.device, folder: Path | None = None) -> Path:
