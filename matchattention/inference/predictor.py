@@ -60,7 +60,7 @@ class Predictor:
         confidence: "auto": the head that ships for these weights, or left-right agreement where there is none;
             "agreement"; or the file of a head from `matchattention train-confidence`.
         check: whether to look at each pair of images first for swapped views, vertical error and clashing exposure
-            (about half a second of one CPU core; stereo only). Tensors are checked only where a call asks for it.
+            (some hundredths of a second of one CPU core; stereo only). Tensors are checked only where a call asks for it.
     """
 
     def __init__(
