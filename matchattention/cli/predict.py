@@ -68,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cloud: leave out points under this confidence, 0 to 1 (default 0.5)",
     )  # fmt: skip
     parser.add_argument(
+        "--confidence", default="auto", metavar="HOW",
+        help="auto: the model's own confidence head where it has one (probability of being within 1 px); agreement: do "
+        "both views agree; or the FILE of a head",
+    )  # fmt: skip
+    parser.add_argument(
         "--only", metavar="KINDS",
         help="write these results alone, with commas between: disparity, right, flow, occlusion, confidence, depth, "
         "cloud, explain",
@@ -196,7 +201,8 @@ def load_predictor(arguments: argparse.Namespace) -> Predictor:
     model = arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")
     network = load(model, task=arguments.task)
     arguments.weights = _weights_hash(network)
-    return Predictor(network, arguments.device, arguments.precision, check=not arguments.no_check)
+    check, confidence = not arguments.no_check, arguments.confidence
+    return Predictor(network, arguments.device, arguments.precision, confidence=confidence, check=check)
 
 
 def exported_predictor(arguments: argparse.Namespace) -> Any:
@@ -289,6 +295,7 @@ def record_of(
         "right": names[1],
         "contents": [hashlib.sha256(content).hexdigest() for content in contents],
         "model": str(arguments.model or ("rt" if arguments.task == "stereo" else "rt-flow")),
+        "confidence": str(arguments.confidence),
         "task": arguments.task,
         "precision": str(predictor.dtype).removeprefix("torch."),
         "weights": arguments.weights,

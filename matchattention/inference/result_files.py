@@ -29,7 +29,7 @@ MEANINGS = {
     "flow.flo": "motion of the first frame, px, Middlebury's format",
     "flow_backward.flo": "motion of the second frame back to the first",
     "occlusion.png": "white where a pixel has no partner in the other view",
-    "confidence.png": "white where the two views agree, black where they do not",
+    "confidence.png": "white where a match is surely within 1 px, black where it is a guess",
     "depth.npy": "depth in metres, float32",
     "depth_error.npy": "its one-sigma error estimate in metres, float32",
     "depth_colours.png": "depth in colours with a scale in metres: bright is far",
