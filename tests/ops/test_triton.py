@@ -375,18 +375,18 @@ def test_both_ways_of_the_gradients(window, similarity, per_head, dtype, atomic)
 @pytest.mark.parametrize(
     "cut",
     [
-        triton_tiles.WideCut(chunk_bytes=64, threads=64, turns=True),
-        triton_tiles.WideCut(chunk_bytes=32, threads=64, queries_per_thread=2, turns=True, band=4),
+        triton_tiles.WideCut(chunk_bytes=64, threads=64),
+        triton_tiles.WideCut(chunk_bytes=32, threads=64, queries_per_thread=2, band=4),
         triton_tiles.WideCut(chunk_bytes=128, threads=64, most_registers=64, heads_in_turn=2, band=8),
     ],
-    ids=["turns", "narrow bands", "heads in turn"],
+    ids=["half lines", "narrow bands", "heads in turn"],
 )
 def test_any_cut(cut, monkeypatch):
     """What the tuning may choose."""
     for name in ("FORWARD_CUT", "COEFFICIENTS_CUT", "GATHER_CUT"):
         monkeypatch.setattr(triton_tiles, name, cut)
     monkeypatch.setattr(triton_tiles, "WANTED_PROGRAMS", 0)
-    assert_as_good_as_plain(inputs((1, 5, 19), 2, 32, 32, per_head=cut.turns), (4, 4), "l1")
+    assert_as_good_as_plain(inputs((1, 5, 19), 2, 32, 32, per_head=cut.heads_in_turn == 1), (4, 4), "l1")
 
 
 @pytest.mark.parametrize("per_head", [True, False], ids=["per_head", "shared"])

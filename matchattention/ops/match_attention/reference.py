@@ -16,6 +16,8 @@ CHUNK_ELEMENTS = 64 * 1024 * 1024
 
 # A finite "minus infinity": a sub-window without any key yields uniform weights times a zero share, not NaN.
 MASKED = -1e30
+# Of a head, at most: rows this short are summed channel by channel, each over the whole map at once.
+FEW_CHANNELS = 8
 
 
 def match_attention_reference(
@@ -65,8 +67,7 @@ def _rows(
         scores = scores.masked_fill(~inside, MASKED)
     abar = contiguous_attention_sampling(scores, placed, window)
     values = _gather(v, index).to(total)
-    out = torch.einsum("bhwgn,bhwgnc->bhwgc", abar, values)
-    return out.to(v.dtype), abar
+    return _weighted_sum(abar, values).to(v.dtype), abar
 
 
 def _key_index(placed: Windows, window: tuple[int, int], size: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
@@ -100,9 +101,25 @@ def _gather(features: Tensor, index: Tensor) -> Tensor:
 def _similarity(q: Tensor, keys: Tensor, kind: str) -> Tensor:
     """(B, h, W, heads, n) from q (B, h, W, heads, c) and keys (B, h, W, heads, n, c)."""
     gamma = q.shape[-1] ** -0.5
+    if kind == "l1" and q.shape[-1] <= FEW_CHANNELS:
+        distance = (q[..., :1] - keys[..., 0]).abs()
+        for channel in range(1, q.shape[-1]):
+            distance = distance + (q[..., channel, None] - keys[..., channel]).abs()
+        return distance * -gamma
     if kind == "l1":
         return (q.unsqueeze(-2) - keys).abs().sum(-1) * -gamma
     return torch.einsum("bhwgc,bhwgnc->bhwgn", q, keys) * gamma
+
+
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """(B, h, W, heads, c) from weights (B, h, W, heads, n) and values (B, h, W, heads, n, c).
+
+    Key by key: as products of matrices, a thousand tiny ones would be set up for each line of the map.
+    """
+    total = weights[..., :1] * values[..., 0, :]
+    for key in range(1, weights.shape[-1]):
+        total = torch.addcmul(total, weights[..., key, None], values[..., key, :])
+    return total
 
 
 def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple[int, int]) -> Tensor:

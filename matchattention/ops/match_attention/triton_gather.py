@@ -15,7 +15,7 @@ from torch import Tensor
 
 from matchattention.ops.match_attention import triton_tiles
 from matchattention.ops.match_attention.triton_tiles import may_overflow, wide_tiling
-from matchattention.ops.match_attention.triton_wide import chunk_at, lane_channels, tile_of_lanes
+from matchattention.ops.match_attention.triton_wide import lane_channels, tile_of_lanes
 from matchattention.ops.match_attention.triton_window import sign
 
 # Chunks of channels that one program sums side by side.
@@ -63,7 +63,6 @@ def match_attention_gather_kernel(
     L: tl.constexpr,
     N: tl.constexpr,
     V: tl.constexpr,
-    TURN: tl.constexpr,
     TILE_Y: tl.constexpr,
     TILE_X: tl.constexpr,
     DOT: tl.constexpr,
@@ -100,7 +99,7 @@ def match_attention_gather_kernel(
     last_shift = tl.where(total > 0, shifts[ROWS - 1], above)
 
     BLOCK: tl.constexpr = CHUNK * S
-    at = chunk_at(tl.arange(0, S)[None, None, :, None] * CHUNK, BLOCK, CHUNK, TURN, T)
+    at = tl.arange(0, S)[None, None, :, None] * CHUNK
     lanes = group % BLOCKS * BLOCK + lane_channels(L, V)
     k_from = k_pointer + (token * K_TOKEN + head * K_HEAD)[:, :, None, None]
     k = load_block(k_from, lanes, at, CHANNELS, BLOCK * BLOCKS)

@@ -45,8 +45,6 @@ class WideCut:
     """Threads of one program."""
     queries_per_thread: int = 1
     """Queries, or keys, that one thread works on side by side."""
-    turns: bool = False
-    """Whether neighbouring queries take chunks narrower than a cache line in different order."""
     band: int = 256
     """Tokens across a band of tiles; the map is worked on band by band."""
     most_registers: int | None = None
@@ -138,9 +136,6 @@ def wide_tiling(
     while queries > 8 and batch * height * width * heads // queries < WANTED_PROGRAMS:
         queries //= 2
     tile_y, tile_x = _tile(queries, height, width, window)
-    turn = 1
-    if cut.turns and channels == v.shape[-1] and channels % chunk == 0:
-        turn = min(max(1, 8 // lanes), channels // chunk)
     tiles_x, tiles_y = -(-width // tile_x), -(-height // tile_y)
     bands = -(-tiles_x // max(1, cut.band // tile_x))
     across = -(-tiles_x // bands)
@@ -152,7 +147,6 @@ def wide_tiling(
         "CHUNK": chunk,
         "L": lanes,
         "V": vector,
-        "TURN": turn,
         "N": max(lanes, triton.next_power_of_2(window[0] * window[1])),
         "num_warps": max(1, tile_y * tile_x * lanes // (32 * cut.queries_per_thread)),
     }

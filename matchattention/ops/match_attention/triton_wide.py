@@ -64,20 +64,6 @@ def lane_channels(L: tl.constexpr, V: tl.constexpr):
 
 
 @triton.jit
-def chunk_at(start, CHANNELS: tl.constexpr, CHUNK: tl.constexpr, TURN: tl.constexpr, T: tl.constexpr):
-    """First channel of the chunk that is due, the same for all queries or (1, T, 1, 1) where they take turns.
-
-    Queries whose chunks are narrower than a cache line take them in different order: what a part of a warp reads at
-    once then lies in different banks of the cache.
-    """
-    if TURN == 1:
-        return start
-    else:
-        turned = (start + (tl.arange(0, T) % TURN * CHUNK)[None, :, None, None]) % CHANNELS
-        return tl.multiple_of(turned, (CHUNK, CHUNK, CHUNK, CHUNK))
-
-
-@triton.jit
 def first_keys(pointer, row, column, ROW_STRIDE, COLUMN_STRIDE: tl.constexpr, LARGE: tl.constexpr):
     """(L, T, 1, 1) pointers to the first keys of windows."""
     if LARGE:
@@ -160,7 +146,6 @@ def window_sums(
     DOT: tl.constexpr,
     CHANNELS: tl.constexpr,
     CHUNK: tl.constexpr,
-    TURN: tl.constexpr,
     L: tl.constexpr,
     T: tl.constexpr,
     N: tl.constexpr,
@@ -171,8 +156,7 @@ def window_sums(
     `before` (L, T, N) holds parts that are summed with them.
     """
     parts = before
-    for start in tl.range(0, CHANNELS, CHUNK):
-        at = chunk_at(start, CHANNELS, CHUNK, TURN, T)
+    for at in tl.range(0, CHANNELS, CHUNK):
         query = load_chunk(query_from, at, CHANNELS, CHUNK, L, V)
         keys = load_keys(
             keys_from, at, exist, ROW_STRIDE, COLUMN_STRIDE, COLUMNS, MASKED_KEYS, CHANNELS, CHUNK, L, N, V
@@ -309,7 +293,6 @@ def match_attention_wide_forward_kernel(
     L: tl.constexpr,
     N: tl.constexpr,
     V: tl.constexpr,
-    TURN: tl.constexpr,
     TILE_Y: tl.constexpr,
     TILE_X: tl.constexpr,
     DOT: tl.constexpr,
@@ -350,7 +333,6 @@ def match_attention_wide_forward_kernel(
             DOT,
             CHANNELS,
             CHUNK,
-            TURN,
             L,
             T,
             N,
@@ -364,8 +346,7 @@ def match_attention_wide_forward_kernel(
         v_from = v_pointer + image * (V_BATCH * V_UNIT) + head * V_HEAD
         v_from = first_keys(v_from, row, column, V_ROW * V_UNIT, V_COLUMN, LARGE)
         out_to = out_pointer + (token * (HEADS * VALUE_CHANNELS) + head * VALUE_CHANNELS)[:, :, None, None]
-        for start in tl.range(0, VALUE_CHANNELS, CHUNK):
-            at = chunk_at(start, VALUE_CHANNELS, CHUNK, TURN, T)
+        for at in tl.range(0, VALUE_CHANNELS, CHUNK):
             values = load_keys(
                 v_from, at, exist, V_ROW * V_UNIT, V_COLUMN, COLUMNS, MASKED_KEYS, VALUE_CHANNELS, CHUNK, L, N, V
             )
@@ -430,7 +411,6 @@ def match_attention_coefficients_kernel(
     L: tl.constexpr,
     N: tl.constexpr,
     V: tl.constexpr,
-    TURN: tl.constexpr,
     TILE_Y: tl.constexpr,
     TILE_X: tl.constexpr,
     DOT: tl.constexpr,
@@ -470,7 +450,6 @@ def match_attention_coefficients_kernel(
         DOT,
         CHANNELS,
         CHUNK,
-        TURN,
         L,
         T,
         N,
@@ -505,7 +484,6 @@ def match_attention_coefficients_kernel(
         True,
         VALUE_CHANNELS,
         CHUNK,
-        TURN,
         L,
         T,
         N,
@@ -534,8 +512,7 @@ def match_attention_coefficients_kernel(
     tl.store(grad_r_pointer + token_head * 2 + 1, grad_y, mask=once)
 
     grad_q_to = grad_q_pointer + (token_head * CHANNELS)[:, :, None, None]
-    for start in tl.range(0, CHANNELS, CHUNK):
-        at = chunk_at(start, CHANNELS, CHUNK, TURN, T)
+    for at in tl.range(0, CHANNELS, CHUNK):
         keys = load_keys(k_from, at, exist, K_ROW * K_UNIT, K_COLUMN, COLUMNS, MASKED_KEYS, CHANNELS, CHUNK, L, N, V)
         if not DOT:
             keys = sign(keys - load_chunk(q_from, at, CHANNELS, CHUNK, L, V))
