@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ class Predictor:
         confidence: "auto": the head that ships for these weights, or left-right agreement where there is none;
             "agreement"; or the file of a head from `matchattention train-confidence`.
         check: whether to look at each pair of images first for swapped views, vertical error and clashing exposure
-            (some hundredths of a second of one CPU core; stereo only). Tensors are checked only where a call asks for it.
+            (some hundredths of a second of one CPU core; stereo only). Tensors are checked where a call asks for it.
     """
 
     def __init__(
@@ -146,7 +147,8 @@ class Predictor:
         Returns:
             a prediction for each pair, in order.
         """
-        images = [read_pair(left, right) for left, right in pairs]
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # decoders let go of the interpreter
+            images = list(threads.map(lambda pair: read_pair(*pair), pairs))
         for pair in images:
             self._check(*pair, self.check if check is None else check)
         sizes: dict[tuple[int, ...], list[int]] = {}
