@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,14 @@ from matchattention.data.formats import read_pfm
 from matchattention.data.images import read_image
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
-from matchattention.synth.stream.export import ExportedScene, calibration_text, export, render_scene, write_scene
+from matchattention.synth.stream.export import (
+    ExportedScene,
+    _settings,
+    calibration_text,
+    export,
+    render_scene,
+    write_scene,
+)
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.config import PRESETS
 
@@ -119,3 +127,10 @@ def test_same_seed_same_scene():
     assert np.array_equal(first.image0, second.image0)
     assert not np.array_equal(first.image0, render_scene(stream(5), 0).image0)
     assert torch.isfinite(torch.from_numpy(first.disparity0)).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(("has_photos", "noted"), [(True, 0.5), (False, 0.0)])
+def test_settings_note_the_share_of_photos_that_were_there(has_photos, noted):
+    config = replace(PRESETS["small"], photos=0.5)
+    stream = SimpleNamespace(config=config, has_photos=has_photos, seed=3, size=(8, 8))
+    assert _settings(stream, "small") == {"preset": "small", "seed": 3, "size": [8, 8], "photos": noted}
