@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Render, match, train, judge, write."""
     import torch
 
-    from matchattention.cli.train import _parse_size, _parse_source
+    from matchattention.cli.train_recipe import parse_source, parse_stage
     from matchattention.evaluation.environment import describe_environment
     from matchattention.evaluation.held_out import judge_head
     from matchattention.evaluation.matchers import _provenance
@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, name) for name in ("pairs", "batch", "epochs", "seed")}
     plan = replace(ConfidenceTraining(), **{name: value for name, value in given.items() if value is not None})
     if arguments.size is not None:
-        stage = _parse_size(arguments.size, plan.batch)
+        stage = parse_stage(arguments.size, plan.batch)
         plan = replace(plan, height=stage.height, width=stage.width)
     if arguments.output.is_dir() or not arguments.output.absolute().parent.is_dir():
         raise InputError(f"{arguments.output} cannot be written: give a file in a folder that exists.")
     device = choose_device(arguments.device)
     network = load(arguments.model).to(device).requires_grad_(False)
-    sources = [_parse_source(text) for text in arguments.source or _usual_sources()]
+    sources = [parse_source(text) for text in arguments.source or _usual_sources()]
     source = make_source([replace(config, mirror=False) for config in sources], plan.seed, device)
     mark = fingerprint(network)
     cache = None if arguments.cache is None else arguments.cache / f"{mark[:12]}-{plan.height}x{plan.width}-{plan.seed}"
