@@ -1,1 +1,4 @@
-"""A trained network as a file for other runtimes: ONNX, OpenVINO, torch.export and AOTInductor."""
+"""A trained network as a file for other runtimes: ONNX, OpenVINO, torch.export and AOTInductor.
+
+Not called `export`, because `matchattention.export` is the function.
+"""

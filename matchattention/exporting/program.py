@@ -10,7 +10,6 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as tracing
 
-from matchattention.errors import InputError
 from matchattention.exporting.network import ExportedNetwork
 from matchattention.models.network import COARSEST, MatchNetwork
 
@@ -45,12 +44,6 @@ def trace(
         precision: "fp32" or "fp16" (weights and features; positions stay fp32).
         start: whether the program has a third input `initial`, see `ExportedNetwork`.
     """
-    if precision not in DTYPES:
-        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(DTYPES)}.")
-    if size is not None and (min(size) < COARSEST or size[0] % COARSEST or size[1] % COARSEST):
-        raise InputError(
-            f"--size is HEIGHTxWIDTH in multiples of {COARSEST}, such as 480x640; got {size[0]}x{size[1]}."
-        )
     network = ExportedNetwork(model, DTYPES[precision]).eval()
     rows, columns = _TRACED if size is None else (size[0] // COARSEST, size[1] // COARSEST)
     batch = 2 if size is None else 1

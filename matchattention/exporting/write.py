@@ -13,7 +13,7 @@ from matchattention.exporting.onnx_file import count_nodes, write_onnx
 from matchattention.exporting.other_files import write_openvino, write_pt2
 from matchattention.exporting.program import PRECISIONS
 from matchattention.exporting.runtime import SUFFIXES, OnnxRuntime, OpenVinoRuntime, Runtime, TorchRuntime
-from matchattention.models.network import MatchNetwork
+from matchattention.models.network import COARSEST, MatchNetwork
 
 
 class Exported(NamedTuple):
@@ -58,16 +58,7 @@ def export(
             whose mean difference from PyTorch is over 0.01 px (fp16 0.05, int8 0.5).
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path.name} must end in .onnx, .xml (OpenVINO) or .pt2 (torch.export).")
-    if not path.parent.is_dir():
-        raise InputError(f"There is no folder {path.parent}: make it first.")
-    if precision not in PRECISIONS:
-        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(PRECISIONS)}.")
-    if precision == "int8" and path.suffix == ".pt2":
-        raise InputError("int8 is for .onnx and .xml files: give such an --output, or another --precision.")
-    if compiled and path.suffix != ".pt2":
-        raise InputError("Only .pt2 files can be compiled: leave --compile out, or give an --output that ends in .pt2.")
+    check_request(path, size, precision, compiled)
     if isinstance(model, str):
         from matchattention.models.checkpoint import load
 
@@ -95,3 +86,21 @@ def export(
             os.replace(file, path.parent / file.name)
     nodes = sum(count_nodes(path).values()) if path.suffix == ".onnx" else None
     return Exported(path, total, nodes, differences)
+
+
+def check_request(path: Path, size: tuple[int, int] | None, precision: str, compiled: bool) -> None:
+    """Raise with a sentence when no network could be exported so."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path.name} must end in .onnx, .xml (OpenVINO) or .pt2 (torch.export).")
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {path.parent}: make it first.")
+    if precision not in PRECISIONS:
+        raise InputError(f"There is no precision '{precision}' for exports: use {', '.join(PRECISIONS)}.")
+    if precision == "int8" and path.suffix == ".pt2":
+        raise InputError("int8 is for .onnx and .xml files: give such an --output, or another --precision.")
+    if compiled and path.suffix != ".pt2":
+        raise InputError("Only .pt2 files can be compiled: leave --compile out, or give an --output that ends in .pt2.")
+    if size is not None and (min(size) < COARSEST or size[0] % COARSEST or size[1] % COARSEST):
+        raise InputError(
+            f"--size is HEIGHTxWIDTH in multiples of {COARSEST}, such as 480x640; got {size[0]}x{size[1]}."
+        )
