@@ -83,7 +83,7 @@ def prepare(files: Path, names: list[str]) -> dict[str, Any]:
 
 
 def measure_accuracy(names: list[str], files: Path, threads: int, data: Path, keep: Callable[[str, Any], None]) -> None:
-    """Every engine on both sets; kept after each, since this takes a while."""
+    """Every engine on both sets; kept after each set, since this takes a while."""
     for name in names:
         engine = Engine(name, files, threads)
         figures = {}
@@ -94,7 +94,7 @@ def measure_accuracy(names: list[str], files: Path, threads: int, data: Path, ke
                 mask: {figure: round(means[mask][figure], 4) for figure in FIGURES[dataset]} for mask in ("noc", "all")
             }
             print(name, dataset, figures[dataset], file=sys.stderr, flush=True)
-        keep(name, figures)
+            keep(name, figures)
 
 
 def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int, int], rounds: int) -> dict[str, Any]:
