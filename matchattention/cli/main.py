@@ -57,8 +57,18 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _one_sentence(warning: Warning | str, category: type[Warning], *_: object) -> None:
-    print(f"warning: {warning}", file=sys.stderr)
+def _say_warnings_once() -> None:
+    """Warnings in one sentence each, however many pairs they are true of; nothing of what image libraries mumble."""
+    said: set[str] = set()
+
+    def say(warning: Warning | str, category: type[Warning], *_: object) -> None:
+        if str(warning) not in said:
+            said.add(str(warning))
+            print(f"warning: {warning}", file=sys.stderr)
+
+    warnings.simplefilter("always", InputWarning)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    warnings.showwarning = say  # type: ignore[assignment]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in argv if word in COMMANDS), None)
     arguments = _parser(chosen).parse_args(argv)
-    warnings.simplefilter("always", InputWarning)
-    warnings.showwarning = _one_sentence  # type: ignore[assignment]
+    _say_warnings_once()
     try:
         arguments.run(arguments)
     except InputError as error:

@@ -132,7 +132,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
         return "no permission to read it"
     if isinstance(error, KeyError):
-        return f"it lacks {str(error)[:60]}"
+        named = bool(error.args) and isinstance(error.args[0], str)  # a TIFF's parts have numbers
+        return f"it lacks {str(error)[:60]}" if named else "a part of it is missing"
     lines = str(error).strip().splitlines() or [type(error).__name__]
     printable = "".join(letter if letter.isprintable() else "?" for letter in lines[0])
     return printable[:_LONGEST_REASON].rstrip(" .,;:")

@@ -453,3 +453,17 @@ def test_addresses_and_devices_are_no_images(tmp_path, capsys, place: str, words
     assert main(["predict", place, write_pair(tmp_path)[1], "--output", str(tmp_path / "out")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_true_of_every_pair_is_said_once(tmp_path, checkpoint, capsys) -> None:
+    pair = write_pair(tmp_path)
+    (tmp_path / "pairs.txt").write_text(f"{' '.join(pair)}\n{' '.join(pair)}\n")
+    command = ["predict", str(tmp_path / "pairs.txt"), "--output", str(tmp_path / "out"), "--model", checkpoint]
+    assert main([*command, "--camera", "fx=200,baseline=75", "--only", "depth"]) == 0
+    assert capsys.readouterr().err.count("millimetres") == 1
+
+
+def test_a_broken_tiff_is_one_sentence(tmp_path, capsys) -> None:
+    (tmp_path / "a.tif").write_bytes(b"II*\0broken")
+    assert main(["predict", *[str(tmp_path / "a.tif")] * 2, "--output", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
