@@ -184,14 +184,16 @@ def test_images_that_do_not_fit_are_refused():
 
 
 def test_positions_stay_fp32_in_half_precision():
+    """bf16 features cost no more than a few times what rounding the weights alone costs."""
     network = small("rt").eval()
     image0, image1 = images()
     with torch.no_grad():
-        exact = network(image0, image1)
+        exact = network(image0, image1).field
         half = network.to(torch.bfloat16)(image0.bfloat16(), image1.bfloat16())
+        rounded = network.float()(image0.bfloat16().float(), image1.bfloat16().float()).field
     assert half.field.dtype == torch.float32
     assert all(step.position.dtype == torch.float32 for step in half.steps)
-    assert half.field.sub(exact.field).abs().median() < 3
+    assert half.field.sub(exact).abs().mean() < 3 * rounded.sub(exact).abs().mean()
 
 
 def test_unknown_names_and_configs_are_refused():
