@@ -21,6 +21,7 @@ from matchattention.bench.kernels import ATTENTION_KERNELS, idle_share
 from matchattention.data.atomic import replacing
 
 ROOT = Path(__file__).resolve().parents[1]
+PEER_MODES = ("eager", "eager-graph", "compiled", "compiled-graph", "fused-graph")
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -162,9 +163,26 @@ def peers_section(data: dict[str, Any]) -> str:
     rows = []
     for name, modes in data.get("networks", {}).items():
         best = {mode: milliseconds(row) for mode, row in modes.items() if isinstance(row, dict)}
-        rows.append([name, best.get("eager", ""), best.get("eager-graph", ""), best.get("fused-graph", "")])
-    head = ["network", "eager, ms (p90)", "CUDA graph, ms (p90)", "fused, ms (p90)"]
-    return table(head, rows)
+        rows.append([name, *(best.get(mode, "") for mode in PEER_MODES)])
+    return table(["network", *(f"{mode}, ms (p90)" for mode in PEER_MODES)], rows)
+
+
+def predictor_section(data: dict[str, Any]) -> str:
+    """What a user waits for, way by way; then the first call of a new process."""
+    height, width = data["shape"]
+    rows = [
+        [name, f"{row['ms_a_pair']:.2f}", f"{1e3 / row['ms_a_pair']:.1f}", row.get("mode", "")]
+        if "ms_a_pair" in row
+        else [name, row.get("failed", "–"), "", ""]
+        for name, row in data.get("ways", {}).items()
+    ]
+    text = f"`Predictor(model, check=False)`, {width}x{height}.\n\n" + table(
+        ["in and out", "ms a pair", "pairs/s", "mode"], rows
+    )
+    first = [
+        [name, f"{row['load_s']:.1f}", f"{row['first_call_s']:.1f}"] for name, row in data.get("first_call", {}).items()
+    ]
+    return text + ("\n\n" + table(["new process", "network ready, s", "first pair, s"], first) if first else "")
 
 
 def scenes_section(data: dict[str, Any]) -> str:
@@ -189,6 +207,7 @@ def scenes_section(data: dict[str, Any]) -> str:
 SECTIONS = {
     "operator": ("The operator", operator_section),
     "network": ("A network", network_section),
+    "predictor": ("What users get", predictor_section),
     "training": ("A training step", training_section),
     "scenes": ("Rendered scenes", scenes_section),
     "peers": ("Beside others", peers_section),

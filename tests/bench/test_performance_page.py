@@ -96,3 +96,22 @@ def test_scenes():
     assert "| 512x768 | none | 647 |" in text
     assert "| 512x768 | 0.10 | 0.20 | 0.30 | 0.70 | 1.20 |" in text
     assert "320x640" not in text
+
+
+def test_a_predictor_and_its_first_call():
+    ways = {"tensors, cold": {"ms_a_pair": 2.0, "mode": "fused-graph"}, "batch of 8": {"failed": "RuntimeError: no"}}
+    first = {
+        "first call, full cache": {"import_s": 1.0, "load_s": 0.5, "first_call_s": 1.75, "first_warm_start_s": 0.1}
+    }
+    text = PAGE["predictor_section"]({**HEAD, "ways": ways, "first_call": first})
+    assert "| tensors, cold | 2.00 | 500.0 | fused-graph |" in text
+    assert "| batch of 8 | RuntimeError: no |  |  |" in text
+    assert "| first call, full cache | 0.5 | 1.8 |" in text
+    assert "first pair" not in PAGE["predictor_section"]({**HEAD, "ways": ways})
+
+
+def test_peers_stand_beside_ours_mode_by_mode():
+    networks = {"ours": {"fused-graph": TIME}, "theirs": {"eager": TIME, "compiled-graph": TIME}}
+    rows = PAGE["peers_section"]({"networks": networks}).splitlines()
+    assert rows[2] == "| ours |  |  |  |  | 1.500 (1.600) |"
+    assert rows[3] == "| theirs | 1.500 (1.600) |  |  | 1.500 (1.600) |  |"
