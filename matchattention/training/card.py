@@ -49,11 +49,11 @@ def data_licenses(preset: Preset, given: str | None = None) -> dict[str, str]:
     return found
 
 
-def start_license(start: str | None) -> str | None:
-    """Licence of the weights a training began with; None when it began with random ones."""
-    if start is None:
+def weights_license(name: str | None) -> str | None:
+    """Licence of a shipped model or a file; None for no weights."""
+    if name is None:
         return None
-    path = checkpoint.shipped().get(start, Path(start))
+    path = checkpoint.shipped().get(name, Path(name))
     if path.suffix != ".safetensors" or not path.is_file():
         return UNKNOWN
     return str(checkpoint.read_header(path)[1].get("license", UNKNOWN))
@@ -62,9 +62,11 @@ def start_license(start: str | None) -> str | None:
 def license_of(preset: Preset, data: dict[str, str]) -> str:
     """The licence of the weights: ours only where nobody else's data or weights went in."""
     others = [f"{name} ({text})" for name, text in data.items() if not text.startswith(OURS)]
-    begun = start_license(preset.start)
-    if begun is not None and begun != OURS:
-        others.append(f"starting weights {Path(str(preset.start)).name} ({begun})")
+    teacher = None if preset.distillation is None else preset.distillation.teacher
+    for what, name in (("starting weights", preset.start), ("teacher", teacher)):
+        terms = weights_license(name)
+        if terms is not None and terms != OURS:
+            others.append(f"{what} {Path(str(name)).name} ({terms})")
     return OURS if not others else f"subject to the terms of what it was trained on: {'; '.join(others)}"
 
 
