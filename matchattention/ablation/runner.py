@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -26,6 +27,7 @@ from matchattention.training.step import Mode
 from matchattention.training.validation import Validator, untuned_convolutions
 
 POOL_SEED = 1
+MOST_FAILURES = 2  # of one training
 _DIGITS = 6
 
 
@@ -62,9 +64,10 @@ def missing_jobs(rows: Sequence[Row], seeds: Sequence[int], results: Results) ->
     """Trainings to do, in the order that leaves most to compare whenever it ends.
 
     Rows of the same scenes go seed by seed, all of them from one pool. Rows with scenes of their own come after those,
-    row by row, because each needs a pool of its own.
+    row by row, because each needs a pool of its own. What has failed twice is not tried a third time.
     """
-    done = results.done()
+    failures = Counter((entry["row"], entry["seed"]) for entry in results.data["failures"])
+    done = results.done() | {job for job, times in failures.items() if times >= MOST_FAILURES}
     shared = [row for row in rows if not row.scenes]
     own = [row for row in rows if row.scenes]
     jobs = [Job(row, seed) for seed in seeds for row in shared]
@@ -106,8 +109,7 @@ class Runner:
         self._slowest = 0.0  # seconds of a group of trainings so far
 
     def run(self, jobs: Sequence[Job]) -> bool:
-        """Do the jobs as far as the time goes; returns whether all of them are through."""
-        complete = True
+        """Do the jobs as far as the time goes; returns whether it sufficed, also where one failed."""
         for _, same_scenes in groupby(jobs, key=lambda job: job.row.scenes):
             waiting = list(same_scenes)
             while waiting:
@@ -116,18 +118,20 @@ class Runner:
                     self.say(f"{self._left():.0f} s are left, too few for another training; run it again to go on")
                     return False
                 began = time.monotonic()
-                complete &= self._train(group)
+                in_time = self._train(group)
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()  # the captured graphs of this group had memory of their own
+                if not in_time:
+                    return False
                 self._slowest = max(self._slowest, time.monotonic() - began)
-        return complete
+        return True
 
     def _left(self) -> float:
         limit = self.options.time_limit
         return float("inf") if limit is None else limit - process_age()
 
     def _train(self, group: list[Job]) -> bool:
-        """Train a group taking turns, measure each and write it down."""
+        """Train a group taking turns, measure each and write it down; returns whether the time sufficed."""
         pool = self._pool_of(group[0].row)
         held_out = self._measure_on()
         trainings: list[tuple[Job, ShortTraining]] = []
@@ -147,7 +151,7 @@ class Runner:
                 self._record(job, training, held_out)
             except Exception as error:
                 self._failed(job, error)
-        return all((job.row.name, job.seed) in self.results.done() for job in group)
+        return True
 
     def _take_turns(self, trainings: Turns) -> Turns | None:
         """A step of each until all are over; those that did not fail, or None when the time ran out."""

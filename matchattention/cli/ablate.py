@@ -202,7 +202,8 @@ def _write_page(arguments: argparse.Namespace) -> None:
 
     path = arguments.output
     if path is None:
-        found = sorted(RESULTS.glob("ablations-*.json"))
+        # Those of other budgets are for the figure error-over-pairs.
+        found = [file for file in sorted(RESULTS.glob("ablations-*.json")) if not file.stem.endswith("-pairs")]
         path = found[0] if len(found) == 1 else None
         if len(found) > 1:
             names = ", ".join(str(file) for file in found)

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from matchattention.ablation import page
+from matchattention.ablation.budget import Budget
 from matchattention.ablation.packed_pairs import write_pairs
+from matchattention.ablation.results import Results
+from matchattention.ablation.rows import choose_rows
+from matchattention.ablation.runner import missing_jobs
 from matchattention.cli.main import main
 from matchattention.synth.world import config as world
 from matchattention.training.real_pairs import RealPair
@@ -127,3 +131,15 @@ def test_bad_input(words, sentence, tmp_path, capsys):
 def test_rows_are_listed(capsys):
     assert main(["ablate", "rows"]) == 0
     assert "rt-dot" in capsys.readouterr().out
+
+
+def test_what_failed_twice_is_left_alone():
+    results = Results(Budget(), [])
+    rows = choose_rows("6", ["rt-nat"])
+    results.data["failures"] = [
+        {"row": "rt-nat", "seed": 1},
+        {"row": "rt-nat", "seed": 2},
+        {"row": "rt-nat", "seed": 1},
+    ]
+    results.data["runs"] = [{"row": "rt", "seed": 2}]
+    assert [(job.row.name, job.seed) for job in missing_jobs(rows, [1, 2], results)] == [("rt", 1), ("rt-nat", 2)]
