@@ -130,7 +130,7 @@ def page(summaries: list[Summary], command: str, remarks: Path) -> str:
         "motion in colours, each on the scale of its own wheel; darker where the second frame does not show the point.",
         "",
         "Statistics of rendered and of real pairs. Only distributions of the real ones are kept; they were looked at",
-        "to find what is unlike a world, not to fit a dataset. 10 %, 50 %, 90 % and 99 % quantiles over pixels, at most",
+        "to find what is unlike a world, not to fit a dataset. 10, 50, 90 and 99 % quantiles over pixels, at most",
         "4096 of each pair (over pairs where a measure has one value a pair). Command: `" + command + "`.",
         "",
         "| measure | " + " | ".join(f"{item.name} ({item.pairs})" for item in summaries) + " |",
@@ -187,7 +187,9 @@ def main() -> int:
     summaries += [summarise(name, real_pairs(arguments.real, name)) for name in REAL]
     histograms(summaries, arguments.docs / "images" / "flow-statistics.png")
     target = arguments.docs / "flow-statistics.md"
-    text = page(summaries, f"python scripts/flow_page.py --count {arguments.count} --real FOLDER", target)
+    samples = "" if arguments.samples is None else f" --samples {arguments.samples}"
+    options = f"--count {arguments.count} --size {size[0]} {size[1]}{samples}"
+    text = page(summaries, f"python scripts/flow_page.py {options} --real FOLDER", target)
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return 0

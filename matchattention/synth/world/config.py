@@ -40,7 +40,7 @@ class SceneConfig:
     """Flow: share of pairs whose camera stands on a tripod."""
     turn: float = 1.2
     """Flow: largest turn of a group, rad, log-uniform."""
-    camera_roll: float = 0.5
+    camera_roll: float = 0.35
     """Flow: largest roll of the camera, rad, log-uniform."""
     limbs: tuple[float, float] = (0.5, 0.7)
     """Flow: share of moving groups whose slender parts swing about their joints, and the largest swing, rad."""

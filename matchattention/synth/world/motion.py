@@ -23,6 +23,7 @@ from matchattention.synth.world.rotations import axis_rotation
 DRIVEN = 0.75  # share of street pairs taken from a moving car
 STRIDE = (0.02, 2.2)  # m between two frames of a car or its camera
 _AHEAD = torch.tensor([0.0, 0.0, 1.0])
+CAMERA_LEAST = 6.0  # how much more than groups a camera moves at least, if it moves: hands and wheels do
 IN_LANE = 0.6  # share of a street's groups that go along it
 
 
@@ -144,12 +145,15 @@ def _move_camera(
     low, high = config.motion
     tangent = camera.size[1] / camera.focal  # of a whole width
     # Hand-held: a step to any side or ahead. A step ahead moves the borders half as much as it shortens the depth.
-    share = dice.log_uniform(low, high) * dice.chance(0.8)
+    # Steps and turns share one size: both at their largest would leave no match in the frame.
+    size, stepped = dice.log_uniform(CAMERA_LEAST * low, high), dice.uniform(-0.3, 1.3).clamp(0.0, 1.0)
+    share = size * stepped
     ahead = dice.chance(0.35)
     way = _direction(dice)
     way = torch.where(ahead[:, None], _unit(way * 0.25 + _signed(dice, torch.ones_like(share))[:, None] * _AHEAD), way)
     step = way * (share * torch.where(ahead, 2.0, tangent) * typical_depth)[:, None]  # camera axes, m
-    turns = _signed(dice, dice.log_uniform(low, high, 2)) * dice.chance(0.6, 2) * tangent[:, None]
+    course = dice.uniform(0.0, 2.0 * math.pi)
+    turns = torch.stack((torch.cos(course), 0.6 * torch.sin(course)), -1) * (size * (1.0 - stepped) * tangent)[:, None]
     roll = _signed(dice, dice.log_uniform(0.001, config.camera_roll)) * dice.chance(0.35)
     # Where one filmed something on the way, the camera follows it.
     target = torch.stack((-step[:, 0], -step[:, 1], typical_depth - step[:, 2]), -1)
