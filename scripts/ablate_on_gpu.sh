@@ -29,7 +29,7 @@ matchattention() {
 ablate() {
   local log
   log=$(mktemp)
-  matchattention ablate --at-once "${AT_ONCE:-3}" --pool-folder /tmp/pools --time-limit $((seconds - SECONDS)) "$@" > >(tee "$log") || exit 1
+  matchattention ablate --at-once "${AT_ONCE:-3}" --time-limit $((seconds - SECONDS)) "$@" > >(tee "$log") || exit 1
   wait $!
   ! grep -q "not complete" "$log" || time_is_up
 }
@@ -42,7 +42,7 @@ table --table 6 --seeds 1,2
 table --no-costs --rows rt-dot,rt-1x8,rt-no-occlusion,rt-2d,rt-self-blind --seeds 3,4,5
 for name in cascade operator-tokens size-scan self-positions; do
   compgen -G "$out/figure-$name-*.json" > /dev/null && continue
-  matchattention figure $name --no-draw --output "$out" --pool-folder /tmp/pools || echo "$name failed, going on"
+  matchattention figure $name --no-draw --output "$out" || echo "$name failed, going on"
 done
 table --no-costs --table scenes --seeds 1,2,3
 for pairs in 2048 4096 16384 32768; do
