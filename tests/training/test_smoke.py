@@ -12,28 +12,26 @@ from matchattention.training.presets import PRESETS, SourceConfig
 from matchattention.training.supply import make_source
 from matchattention.training.validation import Validator
 
-# 9.0 px before training, 6.3 px for the answer "zero everywhere". So short a training ends between 3.0 and 7.4 px by
-# its seed (seven were tried) and by every rounding on its way; with this seed between 3.2 and 3.9.
-BOUND = 5.5
-SEED = "1"
+# 150 steps end between 0.33 and 0.82 of the error before them, by seed (seven were tried) and rounding; a training that
+# learns nothing ends at one, and one with a wrong sign above.
+SHARE = 0.85
+
+
+def untrained_error() -> float:
+    """Mean error of the network before training on the scenes that a run validates on, px."""
+    scenes = make_source((SourceConfig("scenes", preset="small"),), 1_000_003, torch.device("cpu"))
+    torch.manual_seed(0)
+    model = create_model(PRESETS["tiny-smoke"].model)
+    measured = Validator(model, [scenes.batch(0, 4, 64, 128)], []).measure(dict(model.named_parameters()))
+    return measured["rendered/epe"]
 
 
 def test_smoke_training_learns_to_match(tmp_path):
     preset = PRESETS["tiny-smoke"]
-    assert main(["train", "tiny-smoke", "--device", "cpu", "--seed", SEED, "--output", str(tmp_path / "run")]) == 0
+    assert main(["train", "tiny-smoke", "--device", "cpu", "--output", str(tmp_path / "run")]) == 0
     entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     validation = [entry for entry in entries if entry["kind"] == "validation"][-1]
     assert validation["step"] == preset.steps
-    assert validation["rendered/epe"] < BOUND
+    assert validation["rendered/epe"] < SHARE * untrained_error()
     assert sum(entry.get("silenced", 0) for entry in entries) == 0
     assert sum(entry.get("skipped", 0) for entry in entries) == 0
-
-
-def test_bound_is_better_than_no_training_and_than_no_answer():
-    scenes = make_source((SourceConfig("scenes", preset="small"),), 1_000_003, torch.device("cpu"))
-    batch = scenes.batch(0, 4, 64, 128)
-    assert batch.field0[..., 0].abs().mean() > BOUND
-    torch.manual_seed(0)
-    model = create_model(PRESETS["tiny-smoke"].model)
-    before = Validator(model, [batch], []).measure(dict(model.named_parameters()))
-    assert before["rendered/epe"] > BOUND
