@@ -85,3 +85,26 @@ def test_a_translation_in_millimetres_becomes_metres(tmp_path) -> None:
     with pytest.warns(InputWarning, match="millimetres"):
         calibration = RawCalibration.from_file(calibration_file(tmp_path, T=1000 * TRANSLATION))
     np.testing.assert_allclose(calibration.translation, TRANSLATION.ravel())
+
+
+def test_one_dimensional_distortion_as_opencv_5_writes_it(tmp_path) -> None:
+    matrix = (
+        "!!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: [ 500., 0., 320., 0., 500., 240., 0., 0., 1. ]"
+    )
+    flat = "!!opencv-nd-matrix\n   sizes: [ {} ]\n   dt: d\n   data: [ {} ]"
+    turn = "!!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: [ {} ]"
+    bent = flat.format(5, "0.1, 0., 0., 0., 0.")
+    parts = {"K1": matrix, "D1": bent, "K2": matrix, "D2": bent, "T": flat.format(3, "-0.1, 0., 0.")}
+
+    def read(rotation: str) -> RawCalibration:
+        named = {**parts, "R": turn.format(rotation)}
+        path = tmp_path / "raw.yml"
+        path.write_text("%YAML 1.2\n---\n" + "".join(f"{name}: {text}\n" for name, text in named.items()))
+        return RawCalibration.from_file(path)
+
+    calibration = read("1., 0., 0., 0., 1., 0., 0., 0., 1.")
+    assert calibration.left_distortion.ravel()[0] == 0.1
+    assert calibration.right_distortion.size == 5
+    for rotation in ("0., " * 8 + "0.", "2., 0., 0., 0., 1., 0., 0., 0., 1.", "-1., 0., 0., 0., 1., 0., 0., 0., 1."):
+        with pytest.raises(InputError, match="R is no rotation"):
+            read(rotation)
