@@ -68,7 +68,15 @@ def join() -> Replicas:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Replicas()
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        if restarted() and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            # torchrun's store outlives its workers: under the same keys a new one may find a dead one's address.
+            rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            server = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), count, is_master=False)
+            store = dist.PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", server)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=count)
+        else:
+            dist.init_process_group(backend)
     return Replicas(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
