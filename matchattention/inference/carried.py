@@ -66,7 +66,7 @@ def splat(values: Tensor, motion: Tensor) -> Tensor:
 
 
 def _without_holes(weighted: Tensor) -> Tensor:
-    """(1, C, H, W) means of (1, C + 1, H, W) weighted sums and their weights; no weight takes a coarser mean's value."""
+    """(1, C, H, W) means of (1, C + 1, H, W) weighted sums and weights; where a weight is zero, a coarser mean."""
     sums, weight = weighted[:, :-1], weighted[:, -1:]
     known = weight > _SEEN  # speeds only add to it
     mean = torch.where(known, sums / weight.clamp(min=_SEEN), 0.0)
