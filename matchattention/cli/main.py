@@ -7,6 +7,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 from matchattention.errors import InputError, InputWarning
 
@@ -35,10 +36,15 @@ COMMANDS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the whole list of options."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="matchattention", description="Stereo depth and optical flow with MatchAttention."
-    )
+    parser = _Parser(prog="matchattention", description="Stereo depth and optical flow with MatchAttention.")
     from matchattention import __version__
 
     parser.add_argument("--version", action="version", version=f"matchattention {__version__}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="calibration for depth and cloud: Middlebury, KITTI, K.txt, OpenCV or ROS YAML, JSON; or numbers like "
         "fx=451,baseline=0.075,cx=299,cy=235. A bare name not found here is looked for beside each left image",
     )  # fmt: skip
-    parser.add_argument("--baseline", type=float, metavar="M", help="metres between the cameras, if FILE lacks it")
+    parser.add_argument("--baseline", type=float, metavar="M", help="metres between the cameras, in place of FILE's")
     parser.add_argument("--max-depth", type=float, default=float("inf"), metavar="M", help="cloud: leave out beyond")
     parser.add_argument(
         "--min-confidence", type=float, default=0.5, metavar="X",
@@ -110,6 +112,8 @@ def run(arguments: argparse.Namespace) -> None:
     if not 0 <= arguments.min_confidence <= 1:
         raise InputError(f"--min-confidence is between 0 and 1, not {arguments.min_confidence:g}.")
     _check_only(arguments)
+    if arguments.baseline is not None and arguments.camera is None and arguments.example is None:
+        raise InputError("--baseline belongs to a calibration: give --camera too, or leave it out.")
     if arguments.threads is not None:
         _use_threads(arguments.threads)
     if arguments.example is not None:
@@ -129,7 +133,7 @@ def run(arguments: argparse.Namespace) -> None:
             if inputs
             else "Give LEFT and RIGHT images, a folder, a list, or --example; see --help."
         )
-    if arguments.output is None and arguments.rerun is None:
+    if not arguments.output and arguments.rerun is None:
         raise InputError("Give --output DIR: the folder for the results.")
     follows = arguments.task == "flow" and len(inputs) == 1 and not arguments.side_by_side
     if is_video(inputs[0]) or (follows and holds_sequence(inputs[0])):
@@ -145,11 +149,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _check_only(arguments: argparse.Namespace) -> None:
-    from matchattention.inference.result_files import check_kinds
+    from matchattention.inference.result_files import check_kinds, kinds_of
 
     if arguments.only is None:
         return
-    arguments.only = [word.strip() for word in arguments.only.split(",")]
+    arguments.only = kinds_of(arguments.only)
     has_camera = arguments.camera is not None or arguments.example is not None
     check_kinds(arguments.only, arguments.task, camera=has_camera)
     if "explain" in arguments.only:
@@ -170,7 +174,10 @@ def _use_threads(count: int) -> None:
 
     if count < 1:
         raise InputError(f"--threads must be at least 1, not {count}.")
-    torch.set_num_threads(count)
+    cores = os.cpu_count() or 1
+    if count > cores:  # thousands of them end the process
+        warnings.warn(f"--threads {count}: {cores} are used, one a core.", InputWarning, stacklevel=2)
+    torch.set_num_threads(min(count, cores))
 
 
 def _use_example(arguments: argparse.Namespace) -> None:
@@ -259,13 +266,15 @@ def _camera_from_numbers(text: str, baseline: float | None) -> StereoCamera:
         except ValueError:
             raise InputError(f"--camera {text}: '{part}' is not NAME=NUMBER.") from None
     if baseline is not None:
-        numbers.setdefault("baseline", baseline)
+        numbers["baseline"] = baseline
     unknown = sorted(set(numbers) - known)
     if unknown or not {"fx", "baseline"} <= set(numbers):
         raise InputError(
             f"--camera {text}: give at least fx (px) and baseline (m); known are {', '.join(sorted(known))}."
         )
     for name in ("width", "height"):
+        if name in numbers and not numbers[name].is_integer():
+            raise InputError(f"--camera {text}: {name} is a whole number of px.")
         if name in numbers:
             numbers[name] = int(numbers[name])
     return StereoCamera(**numbers)

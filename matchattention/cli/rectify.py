@@ -41,6 +41,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise InputError(f"--keep is between 0 and 1, not {arguments.keep:g}.")
     output = Path(arguments.output)
     require_writable(output)
+    for raw_file in (arguments.left, arguments.right):
+        if any((output / name).exists() and (output / name).samefile(raw_file) for name in ("left.png", "right.png")):
+            raise InputError(f"The result would overwrite {raw_file}: give another folder as --output.")
     calibration = RawCalibration.from_file(arguments.calibration)
     raw = read_pair(arguments.left, arguments.right)
     left, right, camera = rectify(*raw, calibration, keep=arguments.keep)

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Render until the folder holds `count` scenes."""
     from matchattention.cli.progress import Progress
+    from matchattention.inference.outputs import require_writable
     from matchattention.runtime.precision import choose_device
     from matchattention.synth.stream.export import export
     from matchattention.synth.stream.scene_stream import SceneStream
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.preset not in PRESETS:
         raise InputError(f"no preset is called {arguments.preset!r}; choose one of {', '.join(PRESETS)}")
     size = parse_size(arguments.size)
+    require_writable(arguments.output)
     stream = SceneStream(PRESETS[arguments.preset], size, 1, arguments.seed, choose_device(arguments.device))
     progress = Progress(arguments.count, "scene")
     try:

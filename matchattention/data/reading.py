@@ -105,9 +105,14 @@ def number(value: Any, name: str) -> float:
     return value
 
 
+def is_address(path: FilePath) -> bool:
+    """Whether a path is the address of something elsewhere, such as https://…"""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/+", os.fspath(path)) is not None  # pathlib makes one slash of two
+
+
 def _require_file(path: FilePath, most_bytes: int | None) -> None:
     name = os.fspath(path)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/+", name):  # pathlib makes one slash of two
+    if is_address(name):
         raise InputError(f"{name} is an address, not a file; download it first")
     path = Path(name)
     try:

@@ -42,7 +42,7 @@ def _read_stereo_camera(path: Path, right: FilePath | None, baseline: float | No
     if path.suffix.lower() in (".yaml", ".yml") or "rows:" in text:
         return _yaml(path, text, right, baseline)
     if any(_named(line, ":")[0] in _KITTI_NAMES for line in lines):
-        return _kitti(path, lines)
+        return _kitti(path, lines, baseline)
     return _k_txt(path, text, baseline)
 
 
@@ -185,7 +185,7 @@ def _middlebury(path: Path, lines: list[str], baseline: float | None) -> StereoC
     )  # fmt: skip
 
 
-def _kitti(path: Path, lines: list[str]) -> StereoCamera:
+def _kitti(path: Path, lines: list[str], baseline: float | None) -> StereoCamera:
     entries = dict(_named(line, ":") for line in lines)
     projections = {}
     for name, camera in _KITTI_NAMES.items():
@@ -197,13 +197,15 @@ def _kitti(path: Path, lines: list[str]) -> StereoCamera:
     # Cameras 2 and 3 are the colour pair, 0 and 1 the grey one.
     for left, right in ((2, 3), (0, 1)):
         if left in projections and right in projections:
-            size: list[int | None] = [None, None]
+            width: int | None = None
+            height: int | None = None
             if f"S_rect_0{left}" in entries:
-                size = [_whole(value, "S_rect") for value in _numbers(entries[f"S_rect_0{left}"], "S_rect")]
+                size = _numbers(entries[f"S_rect_0{left}"], "S_rect")
                 if len(size) != 2:
                     raise InputError(f"{path}: S_rect_0{left} must be the width and the height.")
+                width, height = (_whole(value, "S_rect") for value in size)
             try:
-                return from_projections(projections[left], projections[right], *size)
+                return from_projections(projections[left], projections[right], width, height, baseline)
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
     raise InputError(f"{path} has no pair of projection matrices (P2 and P3, or P0 and P1).")

@@ -82,7 +82,7 @@ class StereoCamera:
         Args:
             path: the file; of a ROS pair the left one.
             right: the right file of a ROS pair; found by its name when the left one's says "left".
-            baseline: metres, where the file does not tell (a K.txt without a second line).
+            baseline: metres, in place of the file's (or where it tells none, as a K.txt without a second line).
 
         Raises:
             InputError: the file is missing or its format is not known.
@@ -153,6 +153,10 @@ class StereoCamera:
         Returns:
             points (N, 3) float32 and colours (N, 3) uint8.
         """
+        if not max_depth > 0:
+            raise InputError(f"max_depth is a distance in metres: give a positive number, not {max_depth:g}.")
+        if not 0 <= min_confidence <= 1:
+            raise InputError(f"min_confidence is between 0 and 1, not {min_confidence:g}.")
         disparity = np.asarray(disparity, np.float32)
         height, width = disparity.shape
         self.check_size(width, height)

@@ -19,6 +19,8 @@ def _opencv() -> Any:
         import cv2
     except ImportError:
         raise InputError("Videos and cameras need OpenCV: pip install 'matchattention[opencv]'.") from None
+    if hasattr(cv2, "setLogLevel"):
+        cv2.setLogLevel(0)  # what is wrong with a camera is said in one sentence, not in OpenCV's lines too
     return cv2
 
 

@@ -25,7 +25,8 @@ def read_pair(left: Any, right: Any) -> tuple[Image, Image]:
     """Two views as (H, W, 3) uint8 RGB.
 
     Args:
-        left: path, Pillow image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), uint8 or uint16.
+        left: path, Pillow image, array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), or tensor (3, H, W) as in
+            `read_tensors`. Arrays are uint8, uint16, or float in [0, 1].
         right: the same for the other view.
 
     16-bit pairs are brought to 8 bits together, by the smallest usual bit depth (8, 10, 12, 14, 16) that holds
@@ -55,7 +56,7 @@ def read_tensors(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
             f"The left tensor is {_described(left)} and the right one {_described(right)}: "
             "give both in one shape and number format, on one device."
         )
-    if left.dim() not in (3, 4) or left.shape[-3] != 3 or min(left.shape[-2:]) < SMALLEST:
+    if left.dim() not in (3, 4) or left.shape[-3] != 3 or min(left.shape[-2:]) < SMALLEST or len(left) == 0:
         raise InputError(
             f"The tensors are {_described(left)}: give (3, H, W) or (B, 3, H, W) with sides of at least {SMALLEST} px."
         )
@@ -66,7 +67,7 @@ def _bytes(image: Tensor) -> Tensor:
     if image.dtype != torch.uint8:
         if not image.is_floating_point():
             raise InputError(f"The tensors are {image.dtype}: give uint8 in [0, 255] or floats in [0, 1].")
-        image = image.float()
+        image = image.detach().float()
         low, high = (float(value) for value in image.aminmax())
         if not (low >= 0 and high <= 1):
             raise InputError(f"The tensors' floats reach from {low:g} to {high:g}: give them in [0, 1], or uint8.")
@@ -94,6 +95,10 @@ def split_side_by_side(image: NDArray[Any], name: str) -> tuple[NDArray[Any], ND
 
 def _raw(image: Any, name: str) -> NDArray[Any]:
     """(H, W, 3) of uint8 or uint16."""
+    if isinstance(image, Tensor):
+        if image.dim() != 3:
+            raise InputError(f"The {name} tensor is {_described(image)}: give both views as tensors, or (3, H, W).")
+        return np.ascontiguousarray(read_tensors(image, image)[0][0].permute(1, 2, 0).cpu().numpy())
     if isinstance(image, str | os.PathLike):
         path = Path(image)
         if path.suffix.lower() == ".png" and is_png16(path):
@@ -105,11 +110,15 @@ def _raw(image: Any, name: str) -> NDArray[Any]:
         if image.mode == "LA":
             image = image.getchannel(0)
     array = np.asarray(image)
+    if array.dtype.kind == "f" and array.size:
+        low, high = float(array.min()), float(array.max())
+        if not (low >= 0 and high <= 1):
+            raise InputError(
+                f"The {name} image's floats reach from {low:g} to {high:g}: give them in [0, 1], or uint8."
+            )
+        array = np.rint(array * np.float32(255)).astype(np.uint8)
     if array.dtype not in (np.uint8, np.uint16):
-        raise InputError(
-            f"The {name} image has dtype {array.dtype}: give uint8 in [0, 255] (or uint16); "
-            "for floats in [0, 1] use (image * 255).astype('uint8')."
-        )
+        raise InputError(f"The {name} image has dtype {array.dtype}: give uint8, uint16, or floats in [0, 1].")
     return _three_channels(array, name)
 
 

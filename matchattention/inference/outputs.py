@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from matchattention.data.atomic import replacing
+from matchattention.data.reading import is_address
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.prediction import Prediction
@@ -54,6 +55,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 def require_writable(folder: Path) -> None:
     """Refuse an output that can only fail after the work is done."""
+    if is_address(folder):
+        raise InputError(f"{folder} is an address: give a folder of this computer as --output.")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder as --output.")
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())

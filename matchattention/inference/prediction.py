@@ -117,6 +117,7 @@ class Prediction:
         Returns:
             points (N, 3) float32 and colours (N, 3) uint8.
         """
+        self._require_one_pair("points")
         return camera.fitting(*self.size).points(
             self.disparity, self.image, confidence=self.confidence, min_confidence=min_confidence, max_depth=max_depth
         )
@@ -128,7 +129,7 @@ class Prediction:
         *,
         min_confidence: float = 0.5,
         max_depth: float = np.inf,
-        only: Iterable[str] | None = None,
+        only: str | Iterable[str] | None = None,
     ) -> list[Path]:
         """Write the files that `matchattention predict` writes, all or none of them.
 
@@ -145,6 +146,7 @@ class Prediction:
         from matchattention import __version__
         from matchattention.inference.outputs import require_writable, write_prediction
 
+        self._require_one_pair("save")
         require_writable(Path(folder))
         fitting = None if camera is None else camera.fitting(*self.size)
         return write_prediction(
@@ -157,6 +159,10 @@ class Prediction:
         """(width, height) in px."""
         height, width = self.tensors.occlusion.shape[-2:]
         return width, height
+
+    def _require_one_pair(self, method: str) -> None:
+        if self.tensors.occlusion.dim() == 3:
+            raise InputError(f"This is the prediction of a batch: use result[i].{method}(…) for one pair of it.")
 
     def _require(self, task: str, asked: str, instead: str) -> None:
         if self.task != task:

@@ -57,6 +57,12 @@ _WITH_CAMERA = ("depth", "cloud")
 Writer = Callable[[Path], Any]
 
 
+def kinds_of(only: str | Iterable[str] | None) -> list[str] | None:
+    """The words of `--only`: of a list, or of a text with commas between them; None: all kinds."""
+    words = only.split(",") if isinstance(only, str) else only
+    return None if words is None else [word.strip() for word in words]
+
+
 def check_kinds(only: Iterable[str] | None, task: str, *, camera: bool) -> None:
     """Refuse words of `--only` that nothing can come of, before anything is computed.
 
@@ -81,7 +87,7 @@ def files_of(
     colours: tuple[float, float] | None = None,
     min_confidence: float = 0.5,
     max_depth: float = np.inf,
-    only: Iterable[str] | None = None,
+    only: str | Iterable[str] | None = None,
 ) -> dict[str, Writer]:
     """Name of each file that belongs to a prediction, and the function that writes it to a path.
 
@@ -93,6 +99,7 @@ def files_of(
         max_depth: metres beyond which the cloud has no points.
         only: the kinds wanted, see `KINDS`; None: all.
     """
+    only = kinds_of(only)
     check_kinds(only, prediction.task, camera=camera is not None)
     files: dict[str, Writer] = {}
     if prediction.task == "flow":

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from matchattention.data.datasets.layout import visible
 from matchattention.data.pair_lists import read_pair_list
+from matchattention.data.reading import is_address
 from matchattention.errors import InputError
 from matchattention.inference.images import Image, read_pair, read_side_by_side
 
@@ -20,13 +21,13 @@ VIDEO_SUFFIXES = {".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 # How the two views of one scene are told apart: by folder or by a part of the file's name.
 _FOLDERS = (
     ("left", "right"),
+    ("l", "r"),
     ("image_2", "image_3"),
     ("image_02", "image_03"),
     ("image_0", "image_1"),
     ("cam0", "cam1"),
 )
 _NAMES = (("left", "right"), ("im0", "im1"), ("view1", "view5"), ("frame1", "frame2"), ("_l", "_r"), ("_0", "_1"))
-_NAMELESS = {left for left, _ in _NAMES}  # files called so have their folder's name
 
 
 class Pair(NamedTuple):
@@ -72,6 +73,8 @@ def find_pairs(left: str, right: str | None = None, *, side_by_side: bool = Fals
     Raises:
         InputError: nothing found, or views that do not pair up.
     """
+    for text in (left, right):
+        _require_on_disk(text)
     if side_by_side:
         if right is not None:
             raise InputError("Side-by-side images hold both views: give one image, folder or glob.")
@@ -90,6 +93,18 @@ def find_pairs(left: str, right: str | None = None, *, side_by_side: bool = Fals
     raise InputError(
         f"{left} is one view: give LEFT and RIGHT, a folder, a list of pairs, or --side-by-side if it holds both."
     )
+
+
+def _require_on_disk(text: str | None) -> None:
+    if text == "":
+        raise InputError("An input is empty: give the name of a file or folder.")
+    if text is None or Path(text).exists():
+        return
+    if is_address(text):
+        raise InputError(f"{text} is an address: download it first; cameras and streams go to --live.")
+    if text.isdecimal() or text.startswith("/dev/video"):
+        number = text.removeprefix("/dev/video") or "0"
+        raise InputError(f"{text} does not exist; for a camera give its number to --live, such as --live {number}.")
 
 
 def is_glob(text: str) -> bool:
@@ -159,14 +174,17 @@ def _scenes(root: Path) -> list[tuple[Path, Path]]:
     """Pairs anywhere under a folder, told apart by their folders' or their files' names."""
     images = (path for path in visible(root, "**/*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     files = sorted(images, key=_natural)
-    known = set(files)
-    pairs = []
-    for file in files:
-        relative = file.relative_to(root)
-        for partner in _partners(relative):
-            if root / partner in known:
-                pairs.append((file, root / partner))
-                break
+    partner_of: dict[Path, Path] = {}
+    free = set(files)
+    # Folders first: where they tell left from right, x_0.png and x_1.png are two moments.
+    for partners in (_partners_by_folder, _partners_by_name):
+        for file in files:
+            found = (root / partner for partner in partners(file.relative_to(root)))
+            partner = next((path for path in found if path in free), None)
+            if file in free and partner is not None:
+                partner_of[file] = partner
+                free -= {file, partner}
+    pairs = [(file, partner_of[file]) for file in files if file in partner_of]
     if not pairs:
         raise InputError(
             f"No pairs were found in {root}: name the views left.png and right.png, im0.png and im1.png, "
@@ -175,20 +193,24 @@ def _scenes(root: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _partners(relative: Path) -> Iterable[Path]:
+def _partners_by_folder(relative: Path) -> Iterable[Path]:
     parts = relative.parts
     for left, right in _FOLDERS:
         for index, part in enumerate(parts[:-1]):
             if part.lower() == left:
-                name = parts[-1].replace(part, _like(part, right))
-                yield Path(*parts[:index], _like(part, right), *parts[index + 1 : -1], name)
+                for name in (parts[-1].replace(part, _like(part, right)), parts[-1]):
+                    yield Path(*parts[:index], _like(part, right), *parts[index + 1 : -1], name)
+
+
+def _partners_by_name(relative: Path) -> Iterable[Path]:
     stem = relative.stem
     for left, right in _NAMES:
         found = [match.start() for match in re.finditer(re.escape(left), stem.lower())]
         for start in found:
-            if left.startswith("_") and start + len(left) != len(stem):
-                continue  # "_l" and "_0" count at the end of a name only
-            replaced = stem[:start] + _like(stem[start : start + len(left)], right) + stem[start + len(left) :]
+            rest = stem[start + len(left) :]
+            if rest and (left.startswith("_") or (left[-1].isdigit() and rest[0].isdigit())):
+                continue  # "_l" and "_0" count at the end of a name only, "frame1" not in "frame10"
+            replaced = stem[:start] + _like(stem[start : start + len(left)], right) + rest
             yield relative.with_name(replaced + relative.suffix)
 
 
@@ -199,18 +221,23 @@ def _like(original: str, word: str) -> str:
     return word.capitalize() if original[:1].isupper() else word
 
 
+def _is_nameless(left: Path, right: Path | None) -> bool:
+    """Whether the files are only called left and right, im0 and im1, …: their folder's name tells more."""
+    return right is not None and (left.stem.lower(), right.stem.lower()) in _NAMES
+
+
 def _named(files: Iterable[tuple[Path, Path | None]], source: str) -> list[Pair]:
     """Give every pair a name of its own: the file's, the folder's where files are all called the same, or both."""
     pairs = list(files)
     base = Path(source) if Path(source).is_dir() else None
-    makers: list[Callable[[Path], str]] = [
-        lambda path: (path.parent.name or path.stem) if path.stem.lower() in _NAMELESS else path.stem,
-        lambda path: path.parent.name or path.stem,
-        lambda path: f"{path.parent.name}_{path.stem}",
-        lambda path: "_".join((path.relative_to(base) if base else path).with_suffix("").parts).lstrip("/_"),
+    makers: list[Callable[[Path, Path | None], str]] = [
+        lambda path, other: (path.parent.name or path.stem) if _is_nameless(path, other) else path.stem,
+        lambda path, _: path.parent.name or path.stem,
+        lambda path, _: f"{path.parent.name}_{path.stem}",
+        lambda path, _: "_".join((path.relative_to(base) if base else path).with_suffix("").parts).lstrip("/_"),
     ]
     for maker in makers:
-        names = [maker(left) for left, _ in pairs]
+        names = [maker(*views) for views in pairs]
         if not names or max(Counter(names).values()) == 1:
             break
     else:

@@ -467,3 +467,54 @@ def test_a_broken_tiff_is_one_sentence(tmp_path, capsys) -> None:
     (tmp_path / "a.tif").write_bytes(b"II*\0broken")
     assert main(["predict", *[str(tmp_path / "a.tif")] * 2, "--output", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--baseline", "0.1"], "give --camera too"),
+        (["--camera", "fx=200,baseline=0.1,width=nan,height=96"], "width is a whole number"),
+        (["--camera", "fx=200,baseline=0.1,width=160.5,height=96"], "width is a whole number"),
+        (["--camera", "fx=200", "--baseline", "abc"], "invalid float value: 'abc'"),
+        (["--colour"], "unrecognized arguments: --colour"),
+    ],
+)
+def test_options_that_cannot_be_are_one_sentence(tmp_path, checkpoint, capsys, options, words: str) -> None:
+    try:
+        code = main(["predict", *write_pair(tmp_path), "--output", str(tmp_path / "out"), *options])
+    except SystemExit as exit:
+        code = exit.code
+    message = capsys.readouterr().err
+    assert code == 2
+    assert words in message
+    assert message.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("output", "words"), [("", "Give --output"), ("s3://bucket/out", "is an address")])
+def test_an_output_that_is_no_folder(tmp_path, checkpoint, capsys, monkeypatch, output: str, words: str) -> None:
+    pair = write_pair(tmp_path / "pair")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["predict", *pair, "--output", output, "--model", checkpoint]) == 2
+    assert words in capsys.readouterr().err
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_baseline_replaces_the_one_of_the_numbers(tmp_path, checkpoint) -> None:
+    common = ["predict", *write_pair(tmp_path), "--model", checkpoint, "--only", "depth"]
+    assert main([*common, "--output", str(tmp_path / "a"), "--camera", "fx=200,baseline=0.1", "--baseline", "0.2"]) == 0
+    assert main([*common, "--output", str(tmp_path / "b"), "--camera", "fx=200,baseline=0.2"]) == 0
+    depths = [np.load(tmp_path / name / "depth.npy") for name in "ab"]
+    np.testing.assert_array_equal(*depths)
+
+
+def test_more_threads_than_cores_are_not_started(tmp_path, checkpoint, capsys, monkeypatch) -> None:
+    """A hundred thousand of them were a segmentation fault."""
+    started = []
+    monkeypatch.setattr("torch.set_num_threads", started.append)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    command = ["predict", *write_pair(tmp_path), "--output", str(tmp_path / "out"), "--model", checkpoint]
+    assert main([*command, "--threads", "100000"]) == 0
+    assert started == [3]
+    assert "3 are used, one a core" in capsys.readouterr().err

@@ -39,6 +39,22 @@ def test_rectify_writes_a_pair_and_its_camera(tmp_path, capsys) -> None:
     assert not (tmp_path / "no").exists()
 
 
+def test_rectify_does_not_overwrite_what_it_reads(tmp_path, capsys) -> None:
+    pytest.importorskip("cv2")
+    from PIL import Image
+
+    from tests.geometry import test_rectification as rig
+
+    raw = [tmp_path / "left.png", tmp_path / "right.png"]
+    for path in raw:
+        Image.fromarray(rig.raw_view(np.eye(3), np.zeros(3))).save(path)
+    before = [path.read_bytes() for path in raw]
+    calibration = str(rig.calibration_file(tmp_path))
+    assert main(["rectify", *map(str, raw), "--calibration", calibration, "--output", str(tmp_path)]) == 2
+    assert "would overwrite" in capsys.readouterr().err
+    assert [path.read_bytes() for path in raw] == before
+
+
 def test_doctor_reports_machine_packages_and_backends(capsys) -> None:
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out

@@ -182,3 +182,9 @@ def test_real_files(path: str, baseline: float, focal: float) -> None:
     camera = StereoCamera.from_file(SHARED / path)
     assert camera.baseline == pytest.approx(baseline, rel=1e-3)
     assert camera.fx == pytest.approx(focal, rel=1e-3)
+
+
+def test_a_given_baseline_replaces_kittis(tmp_path) -> None:
+    text = "P2: 700 0 600 40 0 700 180 0 0 0 1 0\nP3: 700 0 600 -340 0 700 180 0 0 0 1 0\n"
+    (tmp_path / "calib.txt").write_text(text)
+    assert StereoCamera.from_file(tmp_path / "calib.txt", baseline=0.1).baseline == 0.1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from matchattention.data.png import write_png16
@@ -27,6 +28,10 @@ GREY = COLOUR[..., 0]
         pytest.param(Image.fromarray(COLOUR).convert("RGBA"), COLOUR, id="pillow-alpha"),
         pytest.param(Image.fromarray(GREY).convert("LA"), GREY[..., None], id="pillow-grey-alpha"),
         pytest.param(Image.fromarray(GREY).convert("P"), GREY[..., None], id="pillow-palette"),
+        pytest.param(COLOUR / 255, COLOUR, id="float64"),
+        pytest.param((COLOUR / 255).astype(np.float32), COLOUR, id="float32"),
+        pytest.param((GREY / 255).astype(np.float16), GREY[..., None], id="grey-float16"),
+        pytest.param(torch.from_numpy(COLOUR).permute(2, 0, 1), COLOUR, id="tensor"),
         pytest.param(COLOUR[::-1, ::-1], COLOUR[::-1, ::-1], id="negative-strides"),
     ],
 )
@@ -53,7 +58,10 @@ def test_sixteen_bit_files_keep_the_ratio_of_the_two_views(tmp_path) -> None:
         pytest.param(COLOUR, COLOUR[:, :28], "30x20 and the right one 28x20", id="sizes"),
         pytest.param(COLOUR[:1, :1], COLOUR[:1, :1], "too small", id="1x1"),
         pytest.param(COLOUR[:15], COLOUR[:15], "too small", id="15-rows"),
-        pytest.param(COLOUR / 255, COLOUR / 255, "dtype float64", id="float"),
+        pytest.param(COLOUR / 1.0, COLOUR / 1.0, r"floats reach from 0 to 255: give them in \[0, 1\]", id="float"),
+        pytest.param(COLOUR * np.nan, COLOUR / 255, "floats reach from nan", id="nan"),
+        pytest.param(COLOUR.astype(np.int64), COLOUR, "dtype int64", id="integers"),
+        pytest.param(torch.from_numpy(COLOUR)[None], COLOUR, "give both views as tensors", id="batch-and-array"),
         pytest.param(COLOUR, COLOUR.astype(np.uint16), "one depth", id="mixed-depth"),
         pytest.param(COLOUR.transpose(2, 0, 1), COLOUR, "channels last", id="channels-first"),
         pytest.param("nowhere.png", COLOUR, "does not exist", id="missing"),

@@ -83,3 +83,19 @@ def test_a_flow_prediction_has_no_metres() -> None:
 def test_every_file_is_of_one_kind() -> None:
     names = [name for files in KINDS.values() for name in files]
     assert sorted(names) == sorted(set(MEANINGS) - {RECORD})
+
+
+def test_one_kind_may_be_a_word(tmp_path) -> None:
+    assert {path.name for path in stereo().save(tmp_path, only="disparity")} == {*KINDS["disparity"], RECORD}
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [({"max_depth": -4}, "positive number, not -4"), ({"min_confidence": 5}, "between 0 and 1, not 5")],
+)
+def test_limits_of_the_cloud_that_cannot_be(tmp_path, option, words) -> None:
+    with pytest.raises(InputError, match=words):
+        stereo().points(CAMERA, **option)
+    with pytest.raises(InputError, match=words):
+        stereo().save(tmp_path / "out", CAMERA, **option)
+    assert not list(tmp_path.iterdir())

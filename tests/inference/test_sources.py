@@ -83,6 +83,21 @@ def test_two_folders_pair_in_order_when_names_differ(tmp_path) -> None:
         ),
         pytest.param(["shot_L.png", "shot_R.png"], [("shot_L", "shot_L.png", "shot_R.png")], id="letters"),
         pytest.param(
+            ["L/col_1.png", "R/col_1.png", "L/col_2.png", "R/col_2.png"],
+            [("col_1", "L/col_1.png", "R/col_1.png"), ("col_2", "L/col_2.png", "R/col_2.png")],
+            id="folders-of-letters",
+        ),
+        pytest.param(
+            ["left/x_0.png", "left/x_1.png", "right/x_0.png", "right/x_1.png"],
+            [("x_0", "left/x_0.png", "right/x_0.png"), ("x_1", "left/x_1.png", "right/x_1.png")],
+            id="moments-are-no-views",
+        ),
+        pytest.param(
+            ["a/frame1.png", "a/frame2.png", "a/frame10.png", "a/frame20.png"],
+            [("a", "a/frame1.png", "a/frame2.png")],
+            id="a-number-is-one-word",
+        ),
+        pytest.param(
             ["Left/Left_1.png", "Right/Right_1.png"],
             [("Left_1", "Left/Left_1.png", "Right/Right_1.png")],
             id="capitals",
@@ -146,3 +161,42 @@ def test_frames_sort_by_number_hidden_files_stay_out_and_a_header_is_no_pair(tmp
     assert [pair.left.name for pair in find_pairs(str(tmp_path))] == ["2.png", "10.png"]
     (tmp_path / "pairs.csv").write_text("left,right\nleft/2.png,right/2.png\n")
     assert len(find_pairs(str(tmp_path / "pairs.csv"))) == 1
+
+
+def test_frame1_of_many_keeps_its_name(tmp_path) -> None:
+    touch(tmp_path, *(f"{view}/frame{index}.png" for view in "lr" for index in (1, 2, 10)))
+    names = [pair[0] for pair in found(str(tmp_path / "l"), str(tmp_path / "r"), root=tmp_path)]
+    assert names == ["frame1", "frame2", "frame10"]
+    assert [pair[0] for pair in found(str(tmp_path), root=tmp_path)] == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.png\tb.png", "a.png;b.png", "left;right\na.png;b.png", "Left_Image,Right_Image\na.png,b.png"],
+    ids=["tabs", "semicolons", "titles", "longer-titles"],
+)
+def test_lists_as_other_programs_write_them(tmp_path, text: str) -> None:
+    touch(tmp_path, "a.png", "b.png")
+    (tmp_path / "pairs.csv").write_text(text + "\n")
+    assert [pair[1:] for pair in found(str(tmp_path / "pairs.csv"), root=tmp_path)] == [("a.png", "b.png")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (("", ""), "An input is empty"),
+        (("https://x.org/a.png", "b.png"), "https://x.org/a.png is an address: download it first"),
+        (("rtsp://x.org/a",), "cameras and streams go to --live"),
+        (("0", "1"), "such as --live 0"),
+        (("/dev/video9", "b.png"), "such as --live 9"),
+    ],
+)
+def test_what_is_no_file(inputs, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_pairs(*inputs)
+
+
+def test_addresses_in_a_list(tmp_path) -> None:
+    (tmp_path / "pairs.csv").write_text("https://x.org/a.png,https://x.org/b.png\n")
+    with pytest.raises(InputError, match=r"line 1: https://x.org/a.png is an address"):
+        find_pairs(str(tmp_path / "pairs.csv"))

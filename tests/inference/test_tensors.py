@@ -85,6 +85,7 @@ def test_arrays_are_made_when_they_are_read(predict, monkeypatch) -> None:
     ("left", "right", "message"),
     [
         (torch.zeros(3, 32, 32), torch.zeros(3, 32, 40), "one shape"),
+        (torch.zeros(0, 3, 32, 32), torch.zeros(0, 3, 32, 32), r"give \(3, H, W\)"),
         (torch.zeros(3, 32, 32), torch.zeros(3, 32, 32, dtype=torch.uint8), "number format"),
         (torch.zeros(32, 32, 3), torch.zeros(32, 32, 3), r"give \(3, H, W\)"),
         (torch.zeros(3, 8, 32), torch.zeros(3, 8, 32), "at least 16"),
@@ -92,7 +93,7 @@ def test_arrays_are_made_when_they_are_read(predict, monkeypatch) -> None:
         (torch.full((3, 32, 32), torch.nan), torch.zeros(3, 32, 32), r"in \[0, 1\]"),
         (torch.zeros(3, 32, 32, dtype=torch.int32), torch.zeros(3, 32, 32, dtype=torch.int32), "uint8"),
     ],
-    ids=["sizes", "formats", "channels-last", "small", "range", "nan", "integers"],
+    ids=["sizes", "none", "formats", "channels-last", "small", "range", "nan", "integers"],
 )
 def test_wrong_tensors_are_refused(predict, left, right, message: str) -> None:
     with pytest.raises(ma.InputError, match=message):
@@ -188,3 +189,29 @@ def test_a_stream_that_is_left_early_stops_reading(predict) -> None:
     next(stream)
     stream.close()
     assert len(read) < 10
+
+
+def test_tensors_that_want_a_gradient_are_read_without_a_word(predict, recwarn) -> None:
+    left, right = (view.float() / 255 for view in tensors(200, 320))
+    expected = predict(left, right).disparity
+    np.testing.assert_array_equal(predict(left.requires_grad_(), right).disparity, expected)
+    assert not [str(warning.message) for warning in recwarn]
+
+
+def test_a_batch_and_a_stream_take_tensors_too(predict) -> None:
+    left, right = tensors(200, 320)
+    expected = predict(left, right).disparity
+    np.testing.assert_array_equal(predict.batch([(left, right)], check=False)[0].disparity, expected)
+    assert len(list(predict.stream([(left, right)] * 2))) == 2
+
+
+def test_a_batchs_points_and_files_are_asked_for_one_by_one(predict, tmp_path) -> None:
+    left, right = (view[None].repeat(2, 1, 1, 1) for view in tensors(200, 320))
+    result = predict(left, right)
+    camera = ma.StereoCamera(fx=100.0, baseline=0.1)
+    with pytest.raises(ma.InputError, match=r"result\[i\].points"):
+        result.points(camera)
+    with pytest.raises(ma.InputError, match=r"result\[i\].save"):
+        result.save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert result[1].points(camera)[0].shape[1] == 3
