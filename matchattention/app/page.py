@@ -154,7 +154,9 @@ class Page:
         files = example(name)
         for side, path in zip(PHOTOS, (files.left, files.right)):
             shown = f"{name} {side}.png"
-            self._session.photos[side] = await asyncio.to_thread(open_photo, path, shown, self._limits)
+            replaced = self._session.put(side, await asyncio.to_thread(open_photo, path, shown, self._limits))
+            if replaced is not None:
+                self._worker.afterwards(partial(replaced.unlink, missing_ok=True))
         self._session.camera = StereoCamera.from_file(files.camera)
         self._session.camera_name = files.camera.name
         await self._run()

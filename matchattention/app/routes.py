@@ -82,10 +82,9 @@ async def _take(session: Session, slot: str, name: str, request: Request, limits
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    replaced = session.photos.get(slot)
-    session.photos[slot] = photo
-    if replaced is not None and session.owns(replaced.path):
-        worker.afterwards(partial(replaced.path.unlink, missing_ok=True))  # a prediction may still read it
+    replaced = session.put(slot, photo)
+    if replaced is not None:
+        worker.afterwards(partial(replaced.unlink, missing_ok=True))  # a prediction may still read it
 
 
 def _refused(sentence: str, status: int) -> JSONResponse:

@@ -60,9 +60,12 @@ class Session:
         """Exchange the left and the right photo."""
         self.photos = {PHOTOS[1 - PHOTOS.index(side)]: photo for side, photo in self.photos.items()}
 
-    def owns(self, path: Path) -> bool:
-        """Whether a file or folder was made for this session; the bundled examples were not."""
-        return "folder" in self.__dict__ and path.parent == self.folder
+    def put(self, side: str, photo: Photo) -> Path | None:
+        """Take a photo; returns the file of the one before it where that was made for this session, to be deleted."""
+        replaced = self.photos.get(side)
+        self.photos[side] = photo
+        ours = replaced is not None and "folder" in self.__dict__ and replaced.path.parent == self.folder
+        return replaced.path if replaced is not None and ours else None
 
     def remove(self) -> None:
         """Delete every file of this session."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
 import matchattention as ma
 from matchattention.app.session import Sessions
-from matchattention.app.uploads import Limits
+from matchattention.app.uploads import Limits, Photo
 from matchattention.app.worker import Progress, Worker
 from matchattention.inference.predictor import Predictor
 from tests.inference.oracle import TINY
@@ -46,3 +47,21 @@ def test_files_go_when_the_work_on_them_has_ended(worker: Worker) -> None:
     assert running.future.result(10) == b"pixels"
     worker.start(lambda progress: None).future.result(10)
     assert not session.folder.exists()
+
+
+def test_an_example_replaces_an_uploaded_photo_on_disk_too(worker: Worker, monkeypatch) -> None:
+    page = Page(Predictor(ma.create_model(TINY), "cpu"), "tiny", Sessions(), worker, Limits())
+    path = page._session.new_path("left", "mine.png")
+    path.write_bytes(b"pixels")
+    page._session.put("left", Photo(path, "mine.png", 64, 48, ""))
+
+    async def nothing() -> None:
+        pass
+
+    monkeypatch.setattr(page, "_run", nothing)
+    asyncio.run(page._run_example("donkey"))
+    worker.start(lambda progress: None).future.result(10)
+    assert not path.exists()
+    asyncio.run(page._run_example("workbench"))  # whose files are not ours to delete
+    worker.start(lambda progress: None).future.result(10)
+    asyncio.run(page._run_example("donkey"))
