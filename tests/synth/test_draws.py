@@ -57,3 +57,15 @@ def test_integers_are_drawn_evenly_from_low_to_below_high():
     assert counts[:2].tolist() == [0, 0]
     assert counts[7] == 0
     assert (counts[2:7] / drawn.numel() - 0.2).abs().max() < 0.01
+
+
+def test_normal_draws_have_the_mean_and_deviation_asked_for():
+    drawn = Dice(4, range(64), "cpu").normal(3.0, 0.25, 1000)
+    assert abs(drawn.mean() - 3.0) < 0.005
+    assert abs(drawn.std() - 0.25) < 0.005
+
+
+def test_choices_fall_as_often_as_their_weights_say():
+    drawn = Dice(5, range(64), "cpu").choice((1.0, 0.0, 6.0, 3.0), 1000)
+    shares = torch.bincount(drawn.flatten(), minlength=4) / drawn.numel()
+    torch.testing.assert_close(shares, torch.tensor([0.1, 0.0, 0.6, 0.3]), atol=0.01, rtol=0)

@@ -74,6 +74,30 @@ def test_a_teacher_is_followed_where_it_is_right(batch: Batch) -> None:
     assert term == pytest.approx(2)
 
 
+def test_a_teacher_is_followed_where_the_truth_is_unknown(batch: Batch) -> None:
+    """The second sample, of which it is 9 px off, counts where nobody knows better."""
+    teacher = Teacher(batch)
+    valid0 = batch.valid0.clone()
+    valid0[1, :, :5] = False
+    distillation = Distillation(DistillationConfig(trusted=1.0), CPU, teacher)
+    apart = torch.zeros_like(teacher.field)
+    apart[1, :, :5, 0] = 12.0  # of (left 0, left 1, right 0, right 1)
+    term = distillation.term(SimpleNamespace(field=teacher.field + apart), teacher.field, batch._replace(valid0=valid0))
+    followed = 2 * 32 * 64 + 32 * 5  # both views of the first sample, and those pixels
+    assert term == pytest.approx(12.0 * 32 * 5 / followed)
+
+
+def test_a_dropped_sample_teaches_nothing(batch: Batch) -> None:
+    """Without its truth the teacher, who is wrong there, must not be believed."""
+    teacher = Teacher(batch)
+    distillation = Distillation(DistillationConfig(hopeless=0.6, gain=0, noise=0, erase=0), CPU, teacher)
+    left, field, dropped = distillation(batch, False)
+    assert dropped == 1
+    student = SimpleNamespace(field=field.clone())
+    student.field.view(2, -1, *field.shape[1:])[:, 1] += 100
+    assert distillation.term(student, field, left) == 0
+
+
 def test_a_step_learns_from_a_teacher_alone(batch: Batch) -> None:
     """Without ground truth nothing but the teacher gives gradients."""
     torch.manual_seed(0)

@@ -33,6 +33,10 @@ def _row(*x: float) -> torch.Tensor:
     return torch.stack((values, torch.zeros_like(values)), -1)
 
 
+def _stereo(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((x, torch.zeros_like(x)), -1)
+
+
 def test_masked_mean_ignores_masked_nans_and_empty_masks():
     values = torch.tensor([1.0, NAN, 3.0])
     assert masked_mean(values, torch.tensor([True, False, True])).item() == 2.0
@@ -68,6 +72,13 @@ def test_cross_terms_by_hand():
     assert l1.item() == pytest.approx((2.0 + 0.0) / 4)
     assert consistency.item() == 0.0
     assert visible.item() == pytest.approx(2 / 4)
+
+
+def test_consistency_is_in_pixels():
+    positions = torch.cat((_row(0.0, -1.0, -1.0), _row(1.25, 1.25, 0.0))).unsqueeze(0)  # tokens of 8 px
+    valid = torch.tensor([[[False, True, True]], [[False, False, False]]])
+    _, consistency, _ = cross_terms(positions, positions[0] * 8, valid, 8, threshold=1.0)
+    assert consistency.item() == pytest.approx(0.25 * 8)  # tokens 1 and 2 of the left view miss by a quarter
 
 
 def test_steps_of_a_scale_are_independent():
@@ -222,6 +233,17 @@ def test_total_is_zero_for_the_truth_and_weighted_otherwise():
     expected = sum(w * s.scale for w, s in zip(shares, steps) if s.kind == "self")
     assert terms["self"].item() == pytest.approx(expected, rel=1e-5)
     assert terms["loss"].item() == pytest.approx(0.3 * expected, rel=1e-5)
+
+
+def test_the_final_term_leaves_out_the_padding_at_the_top_and_on_the_right():
+    height, width = 50, 70  # padded to 64x96
+    ramp = torch.arange(height * width, dtype=torch.float32).view(1, height, width) / width / height
+    known = torch.ones(1, height, width, dtype=torch.bool)
+    batch = Batch(torch.zeros(1, 3, height, width), torch.zeros(1, 3, height, width),
+                  _stereo(-ramp), _stereo(ramp), known, known)  # fmt: skip
+    matches = Matches(torch.cat((batch.field0, batch.field1)) + torch.tensor([0.25, 0.0]), torch.zeros(0), (),
+                      Initial(torch.zeros(2, 2, 3, 2), None))  # fmt: skip
+    assert total_loss(matches, batch, LossConfig())["final"].item() == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 96), (50, 70)])

@@ -143,3 +143,17 @@ class TestMatchingTarget:
         assert target.mass.shape == (1, 2, 3, 2, 3)
         assert torch.allclose(target.mass.sum((-1, -2)), torch.ones(1, 2, 3))
         assert target.mass[0, 1, 0].flatten().argmax().item() == 1  # one up, one right
+
+
+def test_padding_lies_at_the_top_and_on_the_right_and_is_unknown():
+    field = torch.arange(2.0 * 3 * 5 * 2).view(2, 3, 5, 2) / 100
+    known = torch.ones(1, 3, 5, dtype=torch.bool)
+    images = torch.zeros(1, 3, 3, 5)
+    batch = Batch(images, images, field[:1], field[1:], known, known, ~known, known)
+    truth = stacked_truth(batch, 4, 8)
+    assert torch.equal(truth.field[:, 1:, :5], field)
+    assert torch.equal(truth.valid[:, 1:, :5], torch.ones(2, 3, 5, dtype=torch.bool))
+    assert torch.equal(truth.occluded[:, 1:, :5], torch.cat((~known, known)))
+    for part in (truth.field, truth.valid, truth.occluded):
+        assert not part[:, :1].any()
+        assert not part[:, :, 5:].any()

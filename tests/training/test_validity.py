@@ -35,6 +35,15 @@ class TestValidity:
         assert not cleaned.valid0[1:].any()
         assert not cleaned.valid1[1:].any()
 
+    def test_both_images_of_a_silenced_sample_are_blank(self):
+        batch = self._batch()
+        image1 = batch.image1.clone()
+        image1[1, 2, 5, 7] = float("inf")
+        cleaned, _ = silence_bad_samples(batch._replace(image1=image1))
+        for cleared, given in ((cleaned.image0, batch.image0), (cleaned.image1, image1)):
+            assert (cleared[1] == 0).all()
+            assert torch.equal(cleared[::2], given[::2])
+
     def test_a_few_absurd_pixels_are_masked_one_by_one(self):
         batch = self._batch()
         field0 = batch.field0.clone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -288,3 +289,20 @@ def test_runs_inside_a_cuda_graph():
     graph.replay()
     for view, wanted in zip(captured, expected):
         torch.testing.assert_close(view, wanted, atol=1, rtol=0)
+
+
+def test_sharpening_is_an_unsharp_mask_of_one_pixel():
+    edge = torch.full((1, 3, 16, 24), 0.2)
+    edge[..., 12:] = 0.3
+    out, _ = apply(edge, edge, only(sharpening=always(0.8)), 0)
+    grey = displayed(edge)[0, 0, 0].tolist()
+    taps = [math.exp(-(k**2) / 2) for k in range(-2, 3)]
+    for x in range(2, 22):  # constant along columns: the blur is one line's
+        blurred = sum(tap * grey[x + k - 2] for k, tap in enumerate(taps)) / sum(taps)
+        assert out[0, :, 8, x].tolist() == pytest.approx([grey[x] + 0.8 * (grey[x] - blurred)] * 3, abs=0.01)
+
+
+def test_the_shoulder_lifts_the_shadows_and_leaves_black_and_white():
+    light = torch.linspace(0, 1, 24).expand(1, 3, 8, 24)
+    out, _ = apply(light, light, only(shoulder=always(2.0)), 0)
+    torch.testing.assert_close(out, displayed(3 * light / (1 + 2 * light)), atol=0.02, rtol=0)
