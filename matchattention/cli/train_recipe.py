@@ -156,9 +156,11 @@ def _check_task(preset: Preset) -> None:
     if config.task == "flow":
         return
     from matchattention.data.datasets import DATASETS
+    from matchattention.synth.world.config import PRESETS as SCENES
 
     for source in preset.sources:
-        moving = source.kind == "moving-photos" or (source.kind == "scenes" and source.preset == "flow")
+        scenes = SCENES.get(source.preset) if source.kind == "scenes" else None
+        moving = source.kind == "moving-photos" or (scenes is not None and scenes.task == "flow")
         if moving or (source.dataset in DATASETS and DATASETS[source.dataset].kind == "flow"):
             raise InputError(
                 f"{source.preset or source.kind} is for optical flow, the network for stereo: "
@@ -206,6 +208,7 @@ def _split_weight(text: str) -> tuple[str, float]:
 
 
 def parse_source(text: str) -> SourceConfig:
+    from matchattention.synth.world.config import PRESETS as SCENES
     from matchattention.training.recipe import SourceConfig
 
     name, weight = _split_weight(text)
@@ -214,6 +217,8 @@ def parse_source(text: str) -> SourceConfig:
         raise InputError(
             f"unknown source '{kind}': choose scenes, photos, moving-photos or cards, or name files with --data"
         )
+    if kind == "scenes" and preset and preset not in SCENES:
+        raise InputError(f"unknown scenes '{preset}': choose one of {', '.join(SCENES)}")
     return SourceConfig(kind, weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ class DistillationConfig:
     Attributes:
         teacher: A shipped model's name or a checkpoint; it stays as it is.
         weight: Of the L1 to the teacher's field, relative to the whole loss; 0 for dropping samples alone.
-        trusted: px; the teacher is followed where it is this close to the truth, or where no truth is known.
+        trusted: px; the teacher is followed where it is this close to the truth, and where a sample's truth has gaps.
         gain: Deviation of the natural log of the brightness that each view gets on its own.
         noise: Largest deviation of added noise, grey levels.
         erase: Share of pairs that lose a rectangle of the second view.
@@ -83,10 +83,11 @@ class Distillation:
         return perturb(batch, self.config), field, dropped
 
     def term(self, matches: MatchesLike, field: Tensor, batch: Batch) -> Tensor:
-        """L1 in px between student and teacher where the teacher is trusted."""
+        """L1 in px between student and teacher where the teacher is trusted; samples without any truth teach nothing."""
         truth, valid = _stacked(batch)
         close = (field - truth).abs().sum(-1) <= self.config.trusted
-        return masked_mean((matches.field.float() - field).abs().sum(-1), close | ~valid)
+        checked = valid.any(1).any(1).view(-1, 1, 1)  # a dropped sample's teacher is wrong nearly everywhere
+        return masked_mean((matches.field.float() - field).abs().sum(-1), (close | ~valid) & checked)
 
 
 def _stacked(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 import torch
 
 from matchattention.models import create_model
+from matchattention.training.batch_norms import insert
 from matchattention.training.compilation import (
     compile_blocks,
     repeated_blocks,
@@ -19,6 +22,9 @@ from matchattention.training.recomputation import recompute_blocks
 from matchattention.training.sources import ShiftedCards
 from matchattention.training.step import TrainingStep
 from tests.training.networks import TinyNetwork
+
+TINY_FLOW = replace(TINY, task="flow", windows=((4, 4),) * 4)
+kinds = pytest.mark.parametrize("config", [TINY, TINY_FLOW], ids=["stereo", "flow"])
 
 
 def test_blocks_of_the_network_are_found_once_each():
@@ -50,9 +56,10 @@ def test_compiled_blocks_give_the_same_gradients():
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected))
 
 
-def test_the_loss_traces_whole_and_gives_the_same_gradients():
+@kinds
+def test_the_loss_traces_whole_and_gives_the_same_gradients(config):
     torch.manual_seed(0)
-    model = create_model(TINY)
+    model = create_model(config)
     batch = ShiftedCards(0).batch(0, 1, 32, 64)
     matches = model(batch.image0, batch.image1)
     leaves = [*(step.position for step in matches.steps), matches.field, matches.initial.log_matching]
@@ -66,8 +73,10 @@ def test_the_loss_traces_whole_and_gives_the_same_gradients():
     torch._dynamo.reset()
 
 
-def test_tiny_network_compiles_without_graph_breaks():
-    model = create_model(TINY).train()
+@kinds
+def test_a_network_with_norms_compiles_without_graph_breaks(config):
+    model = create_model(config).train()
+    insert(model)
     compile_blocks(model, backend="eager")  # fullgraph: a break would be an error
     batch = ShiftedCards(0).batch(0, 1, 32, 64)
     model(batch.image0, batch.image1).field.sum().backward()
