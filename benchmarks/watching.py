@@ -14,6 +14,7 @@ from matchattention.layers.feedforward import ConvGLU
 from matchattention.layers.tokens import as_image
 from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.network import MatchNetwork
+from matchattention.training.batch_norms import Moments, upsamplings
 
 
 class Passage(NamedTuple):
@@ -24,12 +25,6 @@ class Passage(NamedTuple):
     inputs: tuple[Tensor, ...]
 
 
-def passages(model: nn.Module) -> list[tuple[str, ConvexUpsampling | FeatureUpsampling]]:
-    """The upsampling modules of a network by name."""
-    kinds = (ConvexUpsampling, FeatureUpsampling)
-    return [(name, module) for name, module in model.named_modules() if isinstance(module, kinds)]
-
-
 @torch.no_grad()
 def watched(model: nn.Module, run: Callable[[], object]) -> list[Passage]:
     """What came into each upsampling module while ``run`` called the model, once or several times."""
@@ -38,7 +33,7 @@ def watched(model: nn.Module, run: Callable[[], object]) -> list[Passage]:
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         return lambda module, inputs: seen[name].append(inputs)
 
-    handles = [module.register_forward_pre_hook(watch(name)) for name, module in passages(model)]
+    handles = [module.register_forward_pre_hook(watch(name)) for name, module in upsamplings(model)]
     try:
         run()
     finally:
@@ -46,7 +41,7 @@ def watched(model: nn.Module, run: Callable[[], object]) -> list[Passage]:
             handle.remove()
     return [
         Passage(name, module, tuple(torch.cat(calls) for calls in zip(*seen[name])))
-        for name, module in passages(model)
+        for name, module in upsamplings(model)
         if name in seen
     ]
 
@@ -63,36 +58,24 @@ def inputs_by_layer(passage: Passage) -> dict[str, Tensor]:
     return {"up": as_image(coarse), "join": joined, "smooth": F.relu(module.join(joined))}
 
 
-class Moments:
-    """Mean and deviation of every channel of tokens that come in several calls."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._sum: Tensor | float = 0.0
-        self._squares: Tensor | float = 0.0
-
-    def add(self, tokens: Tensor) -> None:
-        """Take (…, C) tokens in."""
-        tokens = tokens.flatten(0, -2).double()
-        self._count += len(tokens)
-        self._sum = self._sum + tokens.sum(0)
-        self._squares = self._squares + tokens.square().sum(0)
+class Strengths(Moments):
+    """Mean, deviation and root mean square of every channel of tokens that come in several calls."""
 
     @property
     def mean(self) -> Tensor:
         """(C,) fp32."""
-        return torch.as_tensor(self._sum / self._count).float()
+        return self.mean_and_variance()[0].float()
 
     @property
     def strength(self) -> Tensor:
         """(C,) fp32 root mean squares."""
-        return torch.as_tensor(self._squares / self._count).sqrt().float()
+        mean, variance = self.mean_and_variance()
+        return (variance + mean.square()).sqrt().float()
 
     @property
     def deviation(self) -> Tensor:
         """(C,) fp32."""
-        variance = torch.as_tensor(self._squares / self._count - (self._sum / self._count) ** 2)
-        return variance.clamp(min=0).sqrt().float()
+        return self.mean_and_variance()[1].sqrt().float()
 
 
 class Inside(NamedTuple):
@@ -103,8 +86,8 @@ class Inside(NamedTuple):
         features: what leaves each scale, coarsest first.
     """
 
-    hidden: dict[str, Moments]
-    features: list[Moments]
+    hidden: dict[str, Strengths]
+    features: list[Strengths]
 
 
 def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
@@ -115,13 +98,13 @@ def feedforward_layers(model: MatchNetwork) -> dict[str, ConvGLU]:
 @torch.no_grad()
 def observed(model: MatchNetwork, run: Callable[[], object]) -> Inside:
     """What goes through a network while ``run`` calls it, once or several times."""
-    hidden = {name: Moments() for name in feedforward_layers(model)}
-    features = [Moments() for _ in model.stages]
+    hidden = {name: Strengths() for name in feedforward_layers(model)}
+    features = [Strengths() for _ in model.stages]
 
     def keep_hidden(name: str) -> Callable[..., None]:
         return lambda module, inputs: hidden[name].add(inputs[0])
 
-    def keep_features(scale: Moments) -> Callable[..., None]:
+    def keep_features(scale: Strengths) -> Callable[..., None]:
         return lambda module, inputs, output: scale.add(output.features)
 
     handles = [

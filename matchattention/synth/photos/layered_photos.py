@@ -16,17 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.data.batch import Batch
-from matchattention.errors import InputError
 from matchattention.synth.dice import Dice
-from matchattention.synth.photos import photo_bank
 from matchattention.synth.photos.layer_cast import Seen, cast
+from matchattention.synth.photos.photo_stream import PhotoStream
 from matchattention.synth.photos.superpixels import superpixels
 from matchattention.synth.sensor import pipeline
 from matchattention.synth.sensor.config import PRESETS as SENSORS
 from matchattention.synth.sensor.config import SensorConfig
 
 DOMAIN = 0x70686F74  # separates these draws from the ray caster's of the same seed
-CAST_AT_ONCE = 16  # pairs; bounds the memory
 HIDDEN = -1e9
 SHEET_MARGIN = 1.25  # sheets are this much wider than the views before they mirror
 
@@ -70,20 +68,8 @@ class LayeredPhotoConfig:
         return [(0, 0), *((1, label) for label in range(main)), *((2, label) for label in range(near))]
 
 
-class LayeredPhotoStream:
-    """Makes batches of stereo pairs from a photo bank; the interface is `SceneStream`'s.
-
-    Sample i of a seed is the same in every batch size up to the rounding of sums.
-
-    Args:
-        bank: (T, 3, S, S) uint8 tiles, a bank's path, or None for the bank of this source tree.
-        size: height and width of the images, px.
-        batch_size: pairs per batch.
-        seed: of the stream.
-        device: where pairs are made and handed out.
-        index: number of the first sample, from `state` of an interrupted stream.
-        config: distributions.
-    """
+class LayeredPhotoStream(PhotoStream):
+    """Makes batches of stereo pairs from a photo bank; ``config`` holds the distributions."""
 
     def __init__(
         self,
@@ -95,34 +81,9 @@ class LayeredPhotoStream:
         index: int = 0,
         config: LayeredPhotoConfig | None = None,
     ) -> None:
-        if min(size) < 32 or batch_size < 1:
-            raise InputError(f"cannot make {batch_size} pairs of {size[0]}x{size[1]}; use at least one of 32x32 px")
-        tiles = bank if isinstance(bank, Tensor) else photo_bank.load(bank, device)
-        if tiles is None:
-            raise InputError("there is no photo bank; build one with scripts/build_photo_bank.py")
-        self.size, self.batch_size, self.seed = size, batch_size, seed
-        self.device = torch.device(device)
+        super().__init__(bank, size, batch_size, seed, device, index)
         self.config = config or LayeredPhotoConfig()
-        self.state = index
-        self._tiles = tiles.to(self.device)
         self._sheets = torch.tensor(self.config.layers)
-
-    def __iter__(self) -> LayeredPhotoStream:
-        return self
-
-    def __next__(self) -> Batch:
-        return self.next()
-
-    @torch.no_grad()
-    def next(self) -> Batch:
-        """The next batch; advances `state` by the batch size."""
-        last = self.state + self.batch_size
-        parts = [
-            self._make(list(range(first, min(first + CAST_AT_ONCE, last))))
-            for first in range(self.state, last, CAST_AT_ONCE)
-        ]
-        self.state = last
-        return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
     def _make(self, indices: list[int]) -> Batch:
         width = self.size[1]

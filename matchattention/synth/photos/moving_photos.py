@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.data.batch import Batch
-from matchattention.errors import InputError
 from matchattention.synth.dice import Dice
-from matchattention.synth.photos import photo_bank
 from matchattention.synth.photos.layered_photos import LayeredPhotoConfig, _centres, _sheets_of_photos
+from matchattention.synth.photos.photo_stream import PhotoStream
 from matchattention.synth.photos.superpixels import superpixels
 from matchattention.synth.sensor import pipeline
 from matchattention.synth.sensor.config import PRESETS as SENSORS
@@ -27,7 +26,6 @@ from matchattention.synth.sensor.config import SensorConfig
 from matchattention.synth.sensor.motion_blur import motion_blur
 
 DOMAIN = 0x6D6F7665  # separates these draws from other sources' of the same seed
-CAST_AT_ONCE = 16  # pairs; bounds the memory
 LARGEST_OFFSET = 0.5  # of the width; matches farther away are drawn but not labelled
 NEAREST_PLANE = 0.1  # a plane seen at less than a tenth of its distance is not drawn
 
@@ -86,18 +84,8 @@ class Layers(NamedTuple):
     back: Tensor
 
 
-class MovingPhotoStream:
-    """Makes batches of flow pairs from a photo bank; the interface is `SceneStream`'s.
-
-    Args:
-        bank: (T, 3, S, S) uint8 tiles, a bank's path, or None for the bank of this source tree.
-        size: height and width of the images, px.
-        batch_size: pairs per batch.
-        seed: of the stream.
-        device: where pairs are made and handed out.
-        index: number of the first sample, from `state` of an interrupted stream.
-        config: distributions.
-    """
+class MovingPhotoStream(PhotoStream):
+    """Makes batches of flow pairs from a photo bank; ``config`` holds the distributions."""
 
     def __init__(
         self,
@@ -109,33 +97,8 @@ class MovingPhotoStream:
         index: int = 0,
         config: MovingPhotoConfig | None = None,
     ) -> None:
-        if min(size) < 32 or batch_size < 1:
-            raise InputError(f"cannot make {batch_size} pairs of {size[0]}x{size[1]}; use at least one of 32x32 px")
-        tiles = bank if isinstance(bank, Tensor) else photo_bank.load(bank, device)
-        if tiles is None:
-            raise InputError("there is no photo bank; build one with scripts/build_photo_bank.py")
-        self.size, self.batch_size, self.seed = size, batch_size, seed
-        self.device = torch.device(device)
+        super().__init__(bank, size, batch_size, seed, device, index)
         self.config = config or MovingPhotoConfig()
-        self.state = index
-        self._tiles = tiles.to(self.device)
-
-    def __iter__(self) -> MovingPhotoStream:
-        return self
-
-    def __next__(self) -> Batch:
-        return self.next()
-
-    @torch.no_grad()
-    def next(self) -> Batch:
-        """The next batch; advances `state` by the batch size."""
-        last = self.state + self.batch_size
-        parts = [
-            self._make(list(range(first, min(first + CAST_AT_ONCE, last))))
-            for first in range(self.state, last, CAST_AT_ONCE)
-        ]
-        self.state = last
-        return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
     def _make(self, indices: list[int]) -> Batch:
         height, width = self.size
