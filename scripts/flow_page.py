@@ -25,7 +25,8 @@ from matchattention.data.datasets.folder import FLOW_PATTERNS
 from matchattention.errors import InputError
 from matchattention.synth.photos.moving_photos import MovingPhotoStream
 from matchattention.synth.photos.photo_bank import load
-from matchattention.synth.stream.flow_statistics import MEASURES, FlowPair, Summary, bin_edges, summarise
+from matchattention.synth.stream.distributions import Summary
+from matchattention.synth.stream.flow_statistics import MEASURES, FlowPair, bin_edges, summarise
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.config import PRESETS
 from matchattention.viz.flow import flow_picture

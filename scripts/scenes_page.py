@@ -25,8 +25,9 @@ from matchattention.data.images import read_image
 from matchattention.errors import InputError
 from matchattention.synth.photos.layered_photos import LayeredPhotoStream
 from matchattention.synth.photos.photo_bank import load
+from matchattention.synth.stream.distributions import Summary
 from matchattention.synth.stream.scene_stream import SceneStream
-from matchattention.synth.stream.statistics import MEASURES, Pair, Summary, bin_edges, summarise
+from matchattention.synth.stream.statistics import MEASURES, Pair, bin_edges, summarise
 from matchattention.synth.world.config import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,20 +6,18 @@ leave this module, never pixels.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from matchattention.synth.stream.statistics import Measure
+from matchattention.synth.stream import distributions
+from matchattention.synth.stream.distributions import Measure, Summary, luma
 
 EDGE = 1.0  # px of flow between neighbours
-BINS = 48
-PER_PAIR = 4096  # values of a measure that one pair gives at most
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
 
 MEASURES = {
     "motion": Measure("motion", "% of the width", 1e-2, 60.0, True),
@@ -54,10 +52,6 @@ class FlowPair(NamedTuple):
     occluded: Tensor | None = None
 
 
-def _luma(image: Tensor) -> Tensor:
-    return 0.299 * image[0] + 0.587 * image[1] + 0.114 * image[2]
-
-
 def measure(pair: FlowPair) -> dict[str, Tensor]:
     """Values of every measure that the pair allows: many per pixel-wise measure, one for the others."""
     height, width = pair.valid.shape
@@ -65,7 +59,7 @@ def measure(pair: FlowPair) -> dict[str, Tensor]:
     known = length[pair.valid]
     if known.numel() > 1 << 20:
         known = known[:: known.numel() >> 20]
-    low, middle, high, highest = known.quantile(torch.tensor([0.1, 0.5, 0.9, 0.99]))
+    low, middle, high, highest = known.quantile(torch.tensor(QUANTILES))
     both = pair.valid[:, 1:] & pair.valid[:, :-1]
     slope = pair.flow.diff(dim=1).norm(dim=-1)[both]
     x = torch.arange(width) + pair.flow[..., 0]
@@ -88,55 +82,17 @@ def measure(pair: FlowPair) -> dict[str, Tensor]:
         values["hidden"] = pair.occluded[pair.valid].float().mean()
         visible = visible & ~pair.occluded
     grid = torch.stack((x * 2 / (width - 1) - 1, y * 2 / (height - 1) - 1), -1)[None]
-    warped = F.grid_sample(_luma(pair.image1)[None, None], grid, padding_mode="border", align_corners=True)[0, 0]
-    change = (warped - _luma(pair.image0))[visible]
+    warped = F.grid_sample(luma(pair.image1)[None, None], grid, padding_mode="border", align_corners=True)[0, 0]
+    change = (warped - luma(pair.image0))[visible]
     values |= {"mismatch": change.abs().median(), "brightening": change.mean()}
     return values
 
 
-@dataclass
-class Summary:
-    """Distributions of a set of pairs.
-
-    Attributes:
-        name: of the set.
-        pairs: how many were measured.
-        quantiles: measure to its 10, 50, 90 and 99 % quantile.
-        histograms: measure to the shares of its bins, which sum to one.
-    """
-
-    name: str
-    pairs: int
-    quantiles: dict[str, tuple[float, ...]]
-    histograms: dict[str, list[float]]
-
-
 def bin_edges(name: str) -> Tensor:
-    """(BINS + 1,) edges of a measure's histogram."""
-    item = MEASURES[name]
-    if item.logarithmic:
-        return torch.logspace(math.log10(item.low), math.log10(item.high), BINS + 1)
-    return torch.linspace(item.low, item.high, BINS + 1)
+    """Edges of a measure's histogram."""
+    return MEASURES[name].edges
 
 
 def summarise(name: str, pairs: Iterable[FlowPair]) -> Summary:
-    """Measure every pair; large images give no more values than small ones."""
-    collected: dict[str, list[Tensor]] = {}
-    count = 0
-    for pair in pairs:
-        count += 1
-        for key, values in measure(pair).items():
-            flat = values.flatten().float()
-            if flat.numel() > PER_PAIR:
-                flat = flat[torch.linspace(0, flat.numel() - 1, PER_PAIR).long()]
-            collected.setdefault(key, []).append(flat[flat.isfinite()])
-    quantiles, histograms = {}, {}
-    for key, parts in collected.items():
-        everything = torch.cat(parts)
-        if not everything.numel():
-            continue
-        quantiles[key] = tuple(everything.quantile(torch.tensor([0.1, 0.5, 0.9, 0.99])).tolist())
-        edges = bin_edges(key)
-        counts = torch.histogram(everything.clamp(float(edges[0]), float(edges[-1])), edges).hist
-        histograms[key] = (counts / counts.sum()).tolist()
-    return Summary(name, count, quantiles, histograms)
+    """Measure every pair; the quantiles are `QUANTILES`."""
+    return distributions.summarise(name, (measure(pair) for pair in pairs), MEASURES, QUANTILES)

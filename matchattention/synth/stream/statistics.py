@@ -8,37 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from matchattention.synth.stream import distributions
+from matchattention.synth.stream.distributions import Measure, Summary, luma
+
 WINDOW = 7  # px: the neighbourhood whose deviation is called texture
 FLAT = 2.0  # grey levels: below this deviation a matcher has nothing to hold on to
 DEPTH_EDGE = 1.0  # px of disparity between neighbours
 SPECTRUM_BANDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # cycles per px
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One row of the comparison and one histogram.
-
-    Attributes:
-        title: what is measured.
-        unit: of the values.
-        low: left end of the histogram.
-        high: right end.
-        logarithmic: whether its bins grow.
-    """
-
-    title: str
-    unit: str
-    low: float
-    high: float
-    logarithmic: bool = False
-
+QUANTILES = (0.1, 0.5, 0.9)
 
 MEASURES = {
     "disparity": Measure("disparity", "share of the width", 1e-3, 0.5, True),
@@ -77,10 +60,6 @@ class Pair(NamedTuple):
     occluded: Tensor | None = None
 
 
-def _luma(image: Tensor) -> Tensor:
-    return 0.299 * image[0] + 0.587 * image[1] + 0.114 * image[2]
-
-
 def local_deviation(grey: Tensor) -> Tensor:
     """(H, W) standard deviation in the window around each pixel (less at the border)."""
     stack = torch.stack([grey, grey**2])[None]
@@ -115,7 +94,7 @@ def noise_level(grey: Tensor) -> float:
 
 def measure(pair: Pair) -> dict[str, Tensor]:
     """Values of every measure that the pair allows: many per pixel-wise measure, one for the others."""
-    grey = _luma(pair.image0)
+    grey = luma(pair.image0)
     across, down = grey.diff(dim=1)[:-1], grey.diff(dim=0)[:, :-1]
     texture = local_deviation(grey)
     largest, smallest = pair.image0.amax(0), pair.image0.amin(0)
@@ -148,56 +127,18 @@ def measure(pair: Pair) -> dict[str, Tensor]:
     visible = visible & (match >= 0)
     column = torch.where(visible, match, 0).clamp(0, width - 1)
     low = column.floor().clamp(max=width - 2)
-    other = _luma(pair.image1)
+    other = luma(pair.image1)
     before, after = (torch.gather(other, 1, (low + step).long()) for step in (0, 1))
     warped = torch.lerp(before, after, column - low)
     values["mismatch"] = (warped - grey)[visible].abs().median()
     return values
 
 
-@dataclass
-class Summary:
-    """Distributions of a set of pairs.
-
-    Attributes:
-        name: of the set.
-        pairs: how many were measured.
-        quantiles: measure to its 10, 50 and 90 % quantile.
-        histograms: measure to the shares of its bins, which sum to one.
-    """
-
-    name: str
-    pairs: int
-    quantiles: dict[str, tuple[float, float, float]]
-    histograms: dict[str, list[float]]
+def bin_edges(name: str) -> Tensor:
+    """Edges of a measure's histogram."""
+    return MEASURES[name].edges
 
 
-def bin_edges(name: str, bins: int = 48) -> Tensor:
-    """(bins + 1,) edges of a measure's histogram."""
-    item = MEASURES[name]
-    if item.logarithmic:
-        return torch.logspace(math.log10(item.low), math.log10(item.high), bins + 1)
-    return torch.linspace(item.low, item.high, bins + 1)
-
-
-def summarise(name: str, pairs: Iterable[Pair], per_pair: int = 4096) -> Summary:
-    """Measure every pair; each gives at most ``per_pair`` values to a measure, so that large images do not rule."""
-    collected: dict[str, list[Tensor]] = {}
-    count = 0
-    for pair in pairs:
-        count += 1
-        for key, values in measure(pair).items():
-            flat = values.flatten().float()
-            if flat.numel() > per_pair:
-                flat = flat[torch.linspace(0, flat.numel() - 1, per_pair).long()]
-            collected.setdefault(key, []).append(flat)
-    quantiles, histograms = {}, {}
-    for key, parts in collected.items():
-        everything = torch.cat(parts)
-        low, middle, high = everything.quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
-        quantiles[key] = (low, middle, high)
-        edges = bin_edges(key)
-        clipped = everything.clamp(float(edges[0]), float(edges[-1]))
-        counts = torch.histogram(clipped, edges).hist
-        histograms[key] = (counts / counts.sum()).tolist()
-    return Summary(name, count, quantiles, histograms)
+def summarise(name: str, pairs: Iterable[Pair]) -> Summary:
+    """Measure every pair; the quantiles are `QUANTILES`."""
+    return distributions.summarise(name, (measure(pair) for pair in pairs), MEASURES, QUANTILES)

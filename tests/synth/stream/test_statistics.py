@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from matchattention.synth.stream import distributions
 from matchattention.synth.stream.statistics import (
     MEASURES,
     Pair,
@@ -79,10 +80,11 @@ def test_pairs_without_truth_are_measured_in_part():
     }  # fmt: skip
 
 
-def test_summary_weighs_pairs_alike_and_sums_to_one():
+def test_summary_weighs_pairs_alike_and_sums_to_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(distributions, "PER_PAIR", 256)
     small = Pair(torch.full((3, 16, 16), 50.0), torch.full((3, 16, 16), 50.0))
     large = Pair(torch.full((3, 128, 128), 200.0), torch.full((3, 128, 128), 200.0))
-    summary = summarise("two", [small, large], per_pair=256)
+    summary = summarise("two", [small, large])
     assert summary.pairs == 2
     low, _, high = summary.quantiles["brightness"]
     assert (round(low), round(high)) == (50, 200)
