@@ -20,6 +20,7 @@ import os
 import sys
 import tarfile
 import time
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from matchattention.errors import InputError
 from matchattention.training.state import read_state, write_state
 
 PART_BYTES = 63 << 18
-MOST_CACHE_BYTES = 30 << 20
+MOST_CACHE_BYTES = 20 << 20  # beside RT's checkpoint and state: 64 MiB in all, in no more than eight files
 CHECKPOINT, STATE, CACHE, LOG = "model.safetensors", "state.safetensors", "cache.tar.xz", "log.jsonl"
 BEFORE_COOLDOWN = "before-cooldown"
 _DIGEST = 32
@@ -133,15 +134,28 @@ def expand(data: bytes) -> dict[str, Any]:
 
 
 def pack_cache(cache: Path, most_bytes: int = MOST_CACHE_BYTES) -> bytes | None:
-    """What compiling left behind, as an archive; None when there is nothing or too much of it."""
-    files = [path for path in sorted(cache.rglob("*")) if path.is_file() and path.suffix not in _NEVER_READ_BACK]
-    if not files:
-        return None
+    """What compiling left behind, as an archive; the newest of it where all is too much, None when there is nothing."""
+    files = [path for path in cache.rglob("*") if path.is_file() and path.suffix not in _NEVER_READ_BACK]
+    folders: dict[Path, list[Path]] = {}  # the files of one kernel serve together only
+    for path in sorted(files):
+        folders.setdefault(path.parent, []).append(path)
+    kept = sorted(folders.values(), key=lambda group: max(path.stat().st_mtime for path in group), reverse=True)
+    while kept:
+        data = _pack(cache, [path for group in kept for path in group])
+        if len(data) <= most_bytes:
+            return data
+        room = sum(path.stat().st_size for group in kept for path in group) * 0.95 * most_bytes / len(data)
+        sizes = accumulate(sum(path.stat().st_size for path in group) for group in kept)
+        kept = kept[: sum(size <= room for size in sizes)]
+    return None
+
+
+def _pack(cache: Path, files: list[Path]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
         for path in files:
             archive.add(path, arcname=str(path.relative_to(cache)))
-    return buffer.getvalue() if len(buffer.getvalue()) <= most_bytes else None
+    return buffer.getvalue()
 
 
 def unpack_cache(data: bytes, cache: Path) -> None:
@@ -194,6 +208,16 @@ class Exporter:
         log = self.run / LOG
         return log.is_file() and '"kind": "train"' in log.read_text()
 
+    def keep_looking(self, process: int, seconds: float) -> None:
+        """Export until a process has ended; what goes wrong once (a state renamed while it is read) is tried again."""
+        while _is_running(process):
+            try:
+                self.look()
+            except (InputError, OSError) as error:
+                print(f"{error}: trying again", file=sys.stderr, flush=True)
+                self._seen.clear()
+            time.sleep(seconds)
+
     def _changed(self, path: Path) -> bool:
         if not path.is_file():
             return False
@@ -239,9 +263,8 @@ def main() -> int:
             write_state(arguments.run, expand(join_parts(arguments.folder / STATE)))
         else:
             exporter = Exporter(arguments.run, arguments.folder, arguments.cache)
-            while arguments.watch is not None and _is_running(arguments.watch):
-                exporter.look()
-                time.sleep(arguments.seconds)
+            if arguments.watch is not None:
+                exporter.keep_looking(arguments.watch, arguments.seconds)
             exporter.look(last=True)
     except InputError as error:
         print(error, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -119,6 +120,7 @@ class Runner:
                     return False
                 began = time.monotonic()
                 in_time = self._train(group)
+                gc.collect()
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()  # the captured graphs of this group had memory of their own
                 if not in_time:

@@ -113,10 +113,11 @@ def available_bytes(device: torch.device) -> float:
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out; the CPU's allocator raises a plain RuntimeError."""
+    """Whether an exception says that memory ran out; the CPU's allocator and CUDA's libraries raise RuntimeErrors."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    words = ("allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def first_that_fits(config: NetworkConfig, height: int, width: int, device: torch.device, number_bytes: int) -> int:

@@ -83,7 +83,7 @@ class Distillation:
         return perturb(batch, self.config), field, dropped
 
     def term(self, matches: MatchesLike, field: Tensor, batch: Batch) -> Tensor:
-        """L1 in px between student and teacher where the teacher is trusted; samples without any truth teach nothing."""
+        """L1 in px between student and teacher where the teacher is trusted; samples without truth teach nothing."""
         truth, valid = _stacked(batch)
         close = (field - truth).abs().sum(-1) <= self.config.trusted
         checked = valid.any(1).any(1).view(-1, 1, 1)  # a dropped sample's teacher is wrong nearly everywhere

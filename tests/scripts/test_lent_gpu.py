@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -102,3 +103,36 @@ def test_caches_travel(script, tmp_path):
     assert group == {"child_paths": {"kernel.cubin": str(second / "triton" / "ABC" / "kernel.cubin")}}
     assert script.pack_cache(first, most_bytes=10) is None
     assert script.pack_cache(tmp_path / "nothing") is None
+
+
+def test_watching_survives_a_state_that_cannot_be_read(script, tmp_path, monkeypatch, capsys):
+    """While a training renames its states, one may be gone for a moment."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "model.safetensors").write_bytes(b"weights")
+    (run / "state.pt").write_bytes(b"cut short")
+    exporter = script.Exporter(run, tmp_path / "out", tmp_path / "cache")
+    alive = [True, True, False]
+    monkeypatch.setattr(script, "_is_running", lambda process: alive.pop(0))
+    exporter.keep_looking(1, 0.0)
+    assert capsys.readouterr().err.count("trying again") == 2
+    assert script.join_parts(tmp_path / "out" / "model.safetensors") == b"weights"
+
+
+def test_a_whole_export_comes_back(script):
+    """At most eight files of 16 MiB, 64 MiB together."""
+    sizes = [21_742_866, 21_965_866, script.MOST_CACHE_BYTES]  # RT's checkpoint and Muon's state, as measured
+    assert script.PART_BYTES < 16 << 20
+    assert sum(-(-size // script.PART_BYTES) for size in sizes) + 1 <= 8
+    assert sum(sizes) + (1 << 20) < 64 << 20
+
+
+def test_the_newest_caches_travel_when_all_are_too_much(script, tmp_path):
+    random = np.random.default_rng(0)
+    for age in range(4):
+        kernel = tmp_path / "cache" / "triton" / f"kernel{age}" / "k.cubin"
+        kernel.parent.mkdir(parents=True)
+        kernel.write_bytes(random.bytes(10_000))
+        os.utime(kernel, (1e9 - age, 1e9 - age))
+    script.unpack_cache(script.pack_cache(tmp_path / "cache", most_bytes=25_000), tmp_path / "next")
+    assert sorted(path.name for path in (tmp_path / "next" / "triton").iterdir()) == ["kernel0", "kernel1"]
