@@ -149,3 +149,11 @@ def test_wide_disparities_keep_their_fractions():
     truth = np.array([[4000.0625]], np.float32)
     values = metrics.measure(np.array([[4000.0]], np.float32), truth)["all"]
     assert values["epe"] == 0.0625
+
+
+def test_speeds_of_ten_and_forty_pixels_belong_to_the_middle_class():
+    truth = np.array([[[0, 9.99], [6, 8], [40, 0], [24, -32.1]]])
+    masks = metrics.speed_masks(truth)
+    assert masks["s0-10"].tolist() == [[True, False, False, False]]
+    assert masks["s10-40"].tolist() == [[False, True, True, False]]
+    assert masks["s40+"].tolist() == [[False, False, False, True]]

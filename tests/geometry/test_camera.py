@@ -51,6 +51,13 @@ def test_points_project_back_to_their_pixels() -> None:
     np.testing.assert_allclose(x - right, disparity.ravel(), atol=1e-3)
 
 
+def test_points_of_pixels_that_are_not_square() -> None:
+    camera = StereoCamera(fx=800.0, fy=400.0, baseline=0.1, cx=1.0, cy=0.5)
+    points, _ = camera.points(np.full((2, 3), 40.0), flying_pixels=True)
+    np.testing.assert_allclose(points[:, 1], [-0.5 / 400 * 2] * 3 + [0.5 / 400 * 2] * 3)
+    np.testing.assert_allclose(points[:, 0], [-1 / 800 * 2, 0, 1 / 800 * 2] * 2)
+
+
 def test_points_are_filtered_by_confidence_distance_and_flying_pixels() -> None:
     disparity = np.full((48, 64), 60.0, np.float32)
     disparity[:, 32:] = 5.0

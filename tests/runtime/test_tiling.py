@@ -3,7 +3,7 @@
 import torch
 
 from matchattention.runtime.memory import MemoryPlan
-from matchattention.runtime.tiling import match_by_plan
+from matchattention.runtime.tiling import match_by_plan, strips
 
 
 def starts_of(plan: MemoryPlan) -> list[torch.Tensor]:
@@ -31,3 +31,9 @@ def test_a_strip_starts_from_its_own_rows():
     seen = starts_of(MemoryPlan(strip_rows=8))
     assert len(seen) == 3
     assert all(torch.equal(start[0, 0, 0], torch.tensor([-8.0, 2.0])) for start in seen)
+
+
+def test_strips_see_rows_above_and_below_and_keep_their_own():
+    found = list(strips(10, 4, overlap=2))
+    assert [(strip.read.start, strip.read.stop) for strip in found] == [(0, 5), (1, 9), (5, 10)]
+    assert [(strip.kept.start, strip.kept.stop) for strip in found] == [(0, 3), (3, 7), (7, 10)]

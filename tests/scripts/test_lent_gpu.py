@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -16,20 +13,13 @@ import torch
 from matchattention.errors import InputError
 from matchattention.training.optimizer import OptimizerConfig
 from matchattention.training.state import read_state
+from tests.scripts.loading import load_script
 from tests.training.test_loop import PRESET, _trainer
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lent_gpu", ROOT / "scripts" / "lent_gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("lent_gpu")
 
 
 def test_parts_round_trip_and_stale_parts(script, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,19 +11,12 @@ import torch
 
 from matchattention.errors import InputError
 from matchattention.synth.stream.statistics import MEASURES, Pair, summarise
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.scripts.loading import load_script
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scenes_page", ROOT / "scripts" / "scenes_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("scenes_page")
 
 
 def pair(level: float) -> Pair:
