@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from matchattention.layers.block import MATBlock
+from matchattention.runtime.stand_in import StandIn
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def watching_blocks(network: nn.Module, on_block: Callable[[int, int], None]) ->
     Images that are matched in strips or at two resolutions run through the blocks several times; the count then
     begins anew. An exception of `on_block` ends the forward pass. Networks in one CUDA graph have no blocks to watch.
     """
-    blocks = [module for module in network.modules() if isinstance(module, MATBlock)]
+    blocks = list(_blocks(network))
     finished = 0
 
     def count(*_: object) -> None:
@@ -32,3 +33,12 @@ def watching_blocks(network: nn.Module, on_block: Callable[[int, int], None]) ->
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that are called for blocks: of a prepared network those that stand for them."""
+    for child in module.children():
+        if isinstance(child, MATBlock) or (isinstance(child, StandIn) and isinstance(child.plain, MATBlock)):
+            yield child
+        else:
+            yield from _blocks(child)

@@ -146,13 +146,18 @@ class MATBlock(nn.Module):
             features, after_self, self_position = self.first(features, cross, self_position, beta)
         else:
             features, after_self = self.first(features, cross, beta)
-        after_self = self._on_epipolar_line(after_self)
+        after_self = self.on_epipolar_line(after_self)
         features, after_cross = self.cross(features, after_self, beta)
-        after_cross = self._on_epipolar_line(after_cross)
+        after_cross = self.on_epipolar_line(after_cross)
         features = features + self.feedforward(self.norm(features))
         return Refined(features, after_self, after_cross, self_position)
 
-    def _on_epipolar_line(self, cross: Tensor) -> Tensor:
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether it is none of the ablations: self-attention that sees the cross position, without a mask."""
+        return isinstance(self.first, SelfMatchAttention) and self.config.self_sees_cross and not self.config.self_mask
+
+    def on_epipolar_line(self, cross: Tensor) -> Tensor:
         """Stereo: a rectified pair has no vertical offset."""
         if self.config.keep_y:
             return cross

@@ -102,7 +102,7 @@ class MatchNetwork(nn.Module):
         self.final_upsampling = ConvexUpsampling(widths[-1], 2 * widths[-1], SCALES[-1], border)
 
     def use_backend(self, name: str) -> MatchNetwork:
-        """Choose the operator's backend for every block: "auto", "reference", "triton" or "compile"."""
+        """Choose the operator's backend for every block: "auto", "reference", "planes", "triton", "compile"."""
         for module in self.modules():
             if isinstance(module, MatchAttention):
                 module.backend = name

@@ -1,4 +1,4 @@
-"""A network made ready to run and no longer to train: number format, memory layout, padded matrices, lean blocks."""
+"""A network made ready to run and no longer to train: number format, memory layout, faster forms of its layers."""
 
 from __future__ import annotations
 
@@ -79,6 +79,13 @@ def prepare(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Ma
             from matchattention.runtime.lean.network import make_lean
 
             make_lean(network)
+    elif device.type == "cpu" and dtype == torch.float32:
+        from matchattention.runtime.cpu.products import oneDNN_is_here
+
+        if oneDNN_is_here():
+            from matchattention.runtime.cpu.network import replace_for_cpu
+
+            replace_for_cpu(network)
     network.encoder = InDtype(network.encoder, dtype)  # type: ignore[assignment]
     return network
 

@@ -247,3 +247,52 @@ def test_an_explicit_backend_is_never_replaced(monkeypatch):
     monkeypatch.setitem(backends.BACKENDS, "triton", refusing)
     with pytest.raises(InputError, match="Not on this machine"):
         match_attention(*inputs(1, 4, 9, 2, 3, 3), backend="triton")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shared_position", [False, True], ids=["heads", "shared"])
+@pytest.mark.parametrize("similarity", ["l1", "dot"])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_planes_are_the_reference(window, similarity, shared_position, dtype, monkeypatch):
+    from matchattention.ops.match_attention import planes
+
+    monkeypatch.setattr(planes, "NUMBERS_AT_ONCE", 3000)  # several bands
+    call = [tensor.to(dtype) for tensor in inputs(2, 13, 11, 3, 5, 4, shared_position, spread=6.0)]
+    call[3] = call[3].to(torch.promote_types(dtype, torch.float32))
+    call[3][0, 2, 3] = float("nan")
+    found = match_attention(*call, window, similarity, "planes")
+    expected = match_attention(*call, window, similarity, "reference")
+    for own, plain in zip(found, expected):
+        torch.testing.assert_close(own, plain, equal_nan=True)
+    alone, none = match_attention(*call, window, similarity, "planes", need_weights=False)
+    assert none is None
+    torch.testing.assert_close(alone, found[0], rtol=0, atol=0, equal_nan=True)
+
+
+def test_planes_take_sizes_as_small_as_the_window():
+    for size, window in (((1, 1, 4), (1, 4)), ((1, 4, 4), (4, 4)), ((1, 3, 9), (1, 8))):
+        call = inputs(*size, 1, 2, 2)
+        for own, plain in zip(*(match_attention(*call, window, backend=name) for name in ("planes", "reference"))):
+            torch.testing.assert_close(own, plain)
+
+
+def test_planes_run_on_a_cpu_where_no_gradient_is_wanted(monkeypatch):
+    from matchattention.ops.match_attention import backends
+
+    ran = []
+    for name in ("planes", "reference"):
+        run = backends.BACKENDS[name].run
+        noted = backends.BACKENDS[name]._replace(run=lambda *call, n=name, run=run: (ran.append(n), run(*call))[1])
+        monkeypatch.setitem(backends.BACKENDS, name, noted)
+    call = inputs(1, 4, 9, 2, 3, 3)
+    match_attention(*call)
+    match_attention(call[0].requires_grad_(), *call[1:])
+    with torch.no_grad():
+        match_attention(*call)
+        match_attention(*inputs(1, 4, 3, 2, 3, 3))  # narrower than a window
+        match_attention(*inputs(1, 4, 9, 2, 24, 3))  # wide heads are summed fastest as they lie
+    assert ran == ["planes", "reference", "planes", "reference", "reference"]
+    with pytest.raises(InputError, match="no gradients"):
+        match_attention(*call, backend="planes")
+    with pytest.raises(InputError, match="at least as large as the window"):
+        match_attention(*inputs(1, 4, 3, 2, 3, 3), backend="planes")

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from matchattention.errors import InputError
-from matchattention.ops.match_attention import triton_backend
-from matchattention.ops.match_attention.reference import match_attention_reference
+from matchattention.ops.match_attention import planes, triton_backend
+from matchattention.ops.match_attention.reference import FEW_CHANNELS, match_attention_reference
 
 Result = tuple[Tensor, Tensor | None]
 
@@ -72,6 +72,7 @@ BACKENDS = {
     backend.name: backend
     for backend in (
         Backend("triton", triton_backend.why_not, triton_backend.match_attention_triton),
+        Backend("planes", planes.why_not, planes.match_attention_planes),
         Backend("reference", lambda *call: None, match_attention_reference),
         Backend("compile", _compile_why_not, _compile_run),
         Backend("opaque", _opaque_why_not, _opaque_run),
@@ -80,13 +81,14 @@ BACKENDS = {
 
 
 def choose(name: str, call: tuple[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str]) -> Backend:
-    """The backend asked for, or for "auto" Triton on a GPU and the reference elsewhere.
+    """The backend asked for, or for "auto" the fastest that can run the call: on a CPU planes where channels are few.
 
     An explicit request is never silently replaced: if that backend cannot run the call, its reason is raised.
     """
     if name == "auto":
-        triton = BACKENDS["triton"]
-        return triton if call[0].is_cuda and triton.why_not(*call) is None else BACKENDS["reference"]
+        fastest = BACKENDS["triton" if call[0].is_cuda else "planes"]
+        pays = call[0].is_cuda or call[0].shape[-1] <= FEW_CHANNELS
+        return fastest if pays and fastest.why_not(*call) is None else BACKENDS["reference"]
     if name not in BACKENDS:
         raise InputError(f"There is no backend '{name}'; use auto, {', '.join(BACKENDS)}.")
     backend = BACKENDS[name]

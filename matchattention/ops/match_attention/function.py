@@ -56,7 +56,7 @@ def match_attention(
         window: rows x columns of the expanded window, in the paper's notation: (1, 4), (4, 4), (6, 6), (1, 8).
             One row means 1D: the query's own row, and the y component is ignored.
         similarity: "l1", the paper's -c^(-1/2) ||q - k||_1, or "dot", c^(-1/2) q·k.
-        backend: "auto", "reference", "triton" or "compile". An explicit request is never replaced.
+        backend: "auto", "reference", "planes", "triton" or "compile". An explicit request is never replaced.
         need_weights: False lets a fused backend skip the second output.
 
     Returns:

@@ -6,6 +6,8 @@ so that the (w+1)^2-fold gathered keys never exceed a fixed size, whatever the i
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -133,21 +135,32 @@ def contiguous_attention_sampling(scores: Tensor, placed: Windows, window: tuple
     Returns:
         Weights of the same shape that sum to one.
     """
-    rows, columns = window
     # The window leads, so that every operation runs over long rows: softmax over 3 neighbouring numbers is slow.
     grid = scores.movedim(-1, 0).contiguous().unflatten(0, window)  # (rows, columns, B, h, W, heads)
-    shares = [(0, 1 - placed.right), (1, placed.right)]
-    if placed.below is None:
+    return sample_windows(grid, placed.right, placed.below).flatten(0, 1).movedim(0, -1).contiguous()
+
+
+def sample_windows(grid: Tensor, right: Tensor, below: Tensor | None) -> Tensor:
+    """`contiguous_attention_sampling` of scores (rows, columns, …) with the window in front.
+
+    Args:
+        grid: the scores.
+        right: (…) share of the right sub-windows.
+        below: (…) share of the lower ones; None in 1D.
+    """
+    rows, columns = grid.shape[:2]
+    shares = [(0, 1 - right), (1, right)]
+    if below is None:
         corners = [(0, x, share) for x, share in shares]
     else:
-        corners = [(0, x, share * (1 - placed.below)) for x, share in shares]
-        corners += [(1, x, share * placed.below) for x, share in shares]
-    total = torch.zeros_like(grid)
+        corners = [(0, x, share * (1 - below)) for x, share in shares]
+        corners += [(1, x, share * below) for x, share in shares]
+    height = rows if below is None else rows - 1
+    spread = []
     for y, x, share in corners:
-        height = rows if placed.below is None else rows - 1
         part = grid[y : y + height, x : x + columns - 1]
         above = (part - part.detach().amax((0, 1))).exp()
         soft = above * (share / above.sum((0, 1)))
-        margin = (x, 1 - x) if placed.below is None else (x, 1 - x, y, 1 - y)
-        total = total + torch.nn.functional.pad(soft, (0,) * 8 + margin)
-    return total.flatten(0, 1).movedim(0, -1).contiguous()
+        margin = (x, 1 - x) if below is None else (x, 1 - x, y, 1 - y)
+        spread.append(torch.nn.functional.pad(soft, (0,) * (2 * grid.dim() - 4) + margin))
+    return functools.reduce(torch.add, spread)

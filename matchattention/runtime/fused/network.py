@@ -23,7 +23,8 @@ from matchattention.runtime.fused.rows import STAGES, PackedProjection, norm_pro
 from matchattention.runtime.kernels.rows import padded
 from matchattention.runtime.kernels.transport import transport_position
 from matchattention.runtime.kernels.upsampling import join_kernel
-from matchattention.runtime.packing import PackedConvex, PackedConvolution, lift_matrices
+from matchattention.runtime.lifting import lift_matrices
+from matchattention.runtime.packing import PackedConvex, PackedConvolution
 
 # A tile's rows of features live in registers: wider networks are better off with separate matrix products.
 MOST_CHANNELS = 256

@@ -5,38 +5,23 @@ For networks too wide to be fused. Every module here stands for a plain one, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from matchattention.layers.block import MATBlock, Refined, SelfMatchAttention
+from matchattention.layers.block import Refined
 from matchattention.layers.encoder import EncoderBlock
 from matchattention.layers.tokens import swap_views
 from matchattention.ops import kernels
 from matchattention.ops.depthwise import convglu_mix, depthwise3x3
 from matchattention.runtime.kernels.between import gate_and_join, step_and_norm
+from matchattention.runtime.stand_in import StandIn
 
 
-class Lean(nn.Module):
-    """Stands for a plain module, which runs where there are no kernels or something is compiled.
+class Lean(StandIn):
+    """Runs where there are kernels."""
 
-    Attributes:
-        plain: the plain module.
-        run: computes the same, by kernels; every kind of lean module has its own.
-    """
-
-    run: Callable[..., Any]
-
-    def __init__(self, plain: nn.Module) -> None:
-        super().__init__()
-        self.plain: Any = plain
-
-    def forward(self, *inputs: Tensor) -> Any:
-        plain = torch.compiler.is_compiling() or not kernels.has_kernel(inputs[0])
-        return self.plain(*inputs) if plain else self.run(*inputs)
+    def serves(self, tokens: Tensor) -> bool:
+        return kernels.has_kernel(tokens)
 
 
 def add_product(total: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
@@ -101,11 +86,6 @@ class LeanBlock(Lean):
         )
         hidden = convglu_mix(feed.expand(tokens), feed.depthwise.weight, feed.depthwise.bias)
         return Refined(add_product(features, hidden, feed.contract.weight), after_self, after_cross, own)
-
-
-def can_be_lean(block: MATBlock) -> bool:
-    """Whether a block is the paper's: self- and cross-attention that see the cross position, without a mask."""
-    return isinstance(block.first, SelfMatchAttention) and block.config.self_sees_cross and not block.config.self_mask
 
 
 class LeanEncoderBlock(Lean):

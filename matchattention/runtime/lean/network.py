@@ -14,8 +14,9 @@ from matchattention.layers.upsampling import ConvexUpsampling, FeatureUpsampling
 from matchattention.models.network import MatchNetwork
 from matchattention.runtime.kernels.stem import instance_norm_gelu
 from matchattention.runtime.kernels.transport import transport_position
-from matchattention.runtime.lean.blocks import Lean, LeanBlock, LeanEncoderBlock, add_product, can_be_lean
-from matchattention.runtime.packing import PackedConvex, lift_matrices
+from matchattention.runtime.lean.blocks import Lean, LeanBlock, LeanEncoderBlock, add_product
+from matchattention.runtime.lifting import lift_matrices
+from matchattention.runtime.packing import PackedConvex
 
 
 class LeanStem(Lean):
@@ -96,7 +97,7 @@ def _replace(module: nn.Module) -> None:
         if type(child) in lean:
             setattr(module, name, lean[type(child)](child))
         elif isinstance(child, MATBlock):
-            if can_be_lean(child):
+            if child.is_the_papers:
                 setattr(module, name, LeanBlock(child))
         else:
             _replace(child)

@@ -1,0 +1,139 @@
+"""On a CPU prepared networks compute what the plain ones compute, by other forms of their layers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from matchattention.inference.block_progress import watching_blocks
+from matchattention.layers.block import MATBlock
+from matchattention.models.config import NetworkConfig
+from matchattention.models.network import MatchNetwork
+from matchattention.runtime.cpu import products, upsampling
+from matchattention.runtime.cpu.layers import OnCpu
+from matchattention.runtime.prepared import prepare
+from matchattention.runtime.runtime import Runtime
+
+SMALL = NetworkConfig(
+    channels=(16, 16, 32, 32),
+    encoder_depths=(1, 1, 2, 1),
+    decoder_depths=(2, 1, 1, 1),
+    initial_layers=1,
+    sinkhorn_iterations=3,
+)
+FLOW = {"task": "flow", "windows": ((4, 4),) * 4, "decoder_depths": (1, 1, 1, 1)}
+CPU = torch.device("cpu")
+needs_oneDNN = pytest.mark.skipif(not products.oneDNN_is_here(), reason="this PyTorch has no oneDNN operators")
+
+
+def lively(config):
+    """A network whose every weight matters: positions move, norms and biases are not trivial."""
+    torch.manual_seed(0)
+    made = MatchNetwork(config).eval()
+    for name, parameter in made.named_parameters():
+        if parameter.dim() < 2:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        elif name.endswith("out.weight"):
+            parameter.data[-2:] += 0.02 * torch.randn_like(parameter.data[-2:])
+    return made
+
+
+def images(height, width, pairs=1):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(0, 256, (pairs, 3, height, width), generator=generator).float() for _ in range(2)]
+
+
+def forms(network):
+    return {type(module).__name__ for module in network.modules() if isinstance(module, OnCpu)}
+
+
+@needs_oneDNN
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        ({}, (60, 90)),
+        ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
+        ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
+        (FLOW, (96, 130)),
+        ({"attention": "local", "channels": (48, 48, 48, 48)}, (1, 33)),
+        ({"attention": "neighborhood"}, (32, 64)),
+        ({"attention": "swin"}, (32, 64)),
+        ({"attention": "global-1d"}, (32, 64)),
+        ({"first_attention": "cross"}, (33, 20)),
+        ({"initial": "softmax", "self_mask": True}, (32, 40)),
+    ],
+    ids=["rt", "2d-dot-no-gate", "full", "flow", "local", "nat", "swin", "global-1d", "double-cross", "released"],
+)
+@torch.no_grad()
+def test_equals_the_network(change, size, monkeypatch):
+    monkeypatch.setattr(upsampling, "TOKENS_AT_ONCE", 50)  # several bands
+    network = lively(replace(SMALL, **change))
+    pair = images(*size, pairs=2)
+    expected, found = network.use_backend("reference")(*pair), prepare(network, CPU, torch.float32)(*pair)
+    torch.testing.assert_close(found.field, expected.field, rtol=1e-4, atol=2e-3)
+    assert [step[:2] for step in found.steps] == [step[:2] for step in expected.steps]
+    for step, plain in zip(found.steps, expected.steps):
+        torch.testing.assert_close(step.position, plain.position, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(found.self_position, expected.self_position, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(found.features, expected.features, rtol=1e-4, atol=2e-3)
+
+
+@needs_oneDNN
+def test_every_layer_has_another_form():
+    whole = {"CpuStem", "CpuEncoderBlock", "CpuContext", "CpuBlock", "CpuLift", "CpuConvex"}
+    assert forms(prepare(lively(SMALL), CPU, torch.float32)) == whole
+    masked = replace(SMALL, initial="softmax", self_mask=True)
+    assert forms(prepare(lively(masked), CPU, torch.float32)) == whole - {"CpuContext", "CpuBlock"}
+
+
+def test_without_the_operators_and_in_bf16_layers_stay_as_they_are(monkeypatch):
+    assert forms(prepare(lively(SMALL), CPU, torch.bfloat16)) == set()
+    monkeypatch.setattr(products, "oneDNN_is_here", lambda: False)
+    assert forms(prepare(lively(SMALL), CPU, torch.float32)) == set()
+
+
+def test_operators_that_are_gone_or_wrong_are_not_used(monkeypatch):
+    monkeypatch.setattr(products.Product, "plus", lambda self, tokens, other: self(tokens))
+    assert not products.oneDNN_is_here.__wrapped__()
+
+    def gone(self, tokens):
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
+
+    monkeypatch.setattr(products.Product, "forward", gone)
+    assert not products.oneDNN_is_here.__wrapped__()
+
+
+@needs_oneDNN
+def test_weights_are_not_kept_twice():
+    prepared = prepare(lively(SMALL), CPU, torch.float32)
+    block = prepared.stages[0][0]
+    assert block.qkv.weight.data_ptr() == block.plain.first.qkv.weight.data_ptr()
+    assert _bytes(prepared) < 1.2 * _bytes(lively(SMALL))
+
+
+def _bytes(network):
+    storages = [tensor.untyped_storage() for tensor in (*network.parameters(), *network.buffers())]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+@needs_oneDNN
+def test_what_is_compiled_sees_the_plain_layers(monkeypatch):
+    prepared = prepare(lively(SMALL), CPU, torch.float32)
+    called = []
+    prepared.stages[0][0].plain.register_forward_hook(lambda *_: called.append(True))
+    with torch.inference_mode():
+        prepared(*images(32, 64))
+        assert called == []
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        prepared(*images(32, 64))
+    assert called == [True]
+
+
+def test_a_prepared_network_tells_its_blocks():
+    match = Runtime(lively(SMALL), "cpu")
+    blocks = sum(SMALL.decoder_depths)
+    assert sum(isinstance(module, MATBlock) for module in match.network.modules()) == blocks
+    seen = []
+    with watching_blocks(match.network, lambda block, count: seen.append((block, count))):
+        match(*images(32, 64))
+    assert seen == [(index + 1, blocks) for index in range(blocks)]
