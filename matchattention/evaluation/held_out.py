@@ -11,11 +11,11 @@ import torch
 
 from matchattention.evaluation.calibration import coverage, joined, reliability, sparsification
 from matchattention.layers.confidence_head import ONE_SIGMA, ConfidenceHead
-from matchattention.training.confidence import ConfidenceTraining, Lesson, loss_of
+from matchattention.training.confidence import ConfidenceTraining, Example, loss_of
 
 
 @torch.no_grad()
-def judge_head(head: ConfidenceHead, lessons: Sequence[Lesson], plan: ConfidenceTraining) -> dict[str, Any]:
+def judge_head(head: ConfidenceHead, examples: Sequence[Example], plan: ConfidenceTraining) -> dict[str, Any]:
     """The figures of a head.
 
     Returns:
@@ -24,17 +24,17 @@ def judge_head(head: ConfidenceHead, lessons: Sequence[Lesson], plan: Confidence
     """
     device = head.mean.device
     losses, diagrams, ranks, plain, errors, sigmas = [], [], [], [], [], []
-    for lesson in lessons:
-        there = lesson.to(device)
+    for example in examples:
+        there = example.to(device)
         mixture = head(there.evidence)
         losses.append(float(loss_of(mixture, there, plan.cap)))
         confidence, sigma = mixture.within(1.0).cpu(), mixture.quantile(ONE_SIGMA).cpu()
-        for index, known in enumerate(lesson.known):
-            error = lesson.error[index][known].numpy()
+        for index, known in enumerate(example.known):
+            error = example.error[index][known].numpy()
             claimed = confidence[index][known].numpy()
             diagrams.append(reliability(error <= 1, claimed))
             ranks.append(sparsification(error > 1, claimed).ause)
-            plain.append(sparsification(error > 1, lesson.evidence.agreement[index][known].numpy()).ause)
+            plain.append(sparsification(error > 1, example.evidence.agreement[index][known].numpy()).ause)
             errors.append(error)
             sigmas.append(sigma[index][known].numpy())
     return {

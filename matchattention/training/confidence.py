@@ -59,7 +59,7 @@ class ConfidenceTraining:
             raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
 
 
-class Lesson(NamedTuple):
+class Example(NamedTuple):
     """What a head learns from: the evidence of some pairs, and how far off their matches are.
 
     Attributes:
@@ -72,14 +72,14 @@ class Lesson(NamedTuple):
     error: Tensor
     known: Tensor
 
-    def to(self, device: torch.device) -> Lesson:
+    def to(self, device: torch.device) -> Example:
         """The same on another device."""
         evidence = Evidence(*(value.to(device, non_blocking=True) for value in self.evidence))
-        return Lesson(evidence, self.error.to(device), self.known.to(device))
+        return Example(evidence, self.error.to(device), self.known.to(device))
 
 
 @torch.no_grad()
-def lesson_of(network: MatchNetwork, batch: Batch, agree: Agree) -> Lesson:
+def example_of(network: MatchNetwork, batch: Batch, agree: Agree) -> Example:
     """Match rendered pairs and see how far off the matches are."""
     images = (image.round().clamp(0, 255) for image in (batch.image0, batch.image1))
     matches = network(*images)
@@ -87,13 +87,13 @@ def lesson_of(network: MatchNetwork, batch: Batch, agree: Agree) -> Lesson:
     assert last is not None
     evidence = evidence_of(matches.field, last, agree(matches.field))
     error = (evidence.field - batch.field0).norm(dim=-1)
-    return Lesson(evidence._replace(features=evidence.features.half()), error, batch.valid0 & error.isfinite())
+    return Example(evidence._replace(features=evidence.features.half()), error, batch.valid0 & error.isfinite())
 
 
 def gather(
     network: MatchNetwork, source: Source, plan: ConfidenceTraining, agree: Agree, say: Say, cache: Path | None = None
-) -> list[Lesson]:
-    """The lessons of all pairs, on the CPU, ``plan.batch`` pairs each.
+) -> list[Example]:
+    """The examples of all pairs, on the CPU, ``plan.batch`` pairs each.
 
     Args:
         network: frozen, on the device of the source.
@@ -101,60 +101,60 @@ def gather(
         plan: how many, how large.
         agree: left-right agreement, as inference computes it.
         say: takes a line of progress now and then.
-        cache: a folder where lessons stay, so that a training that was stopped goes on, or None.
+        cache: a folder where examples stay, so that a training that was stopped goes on, or None.
     """
-    lessons = []
+    examples = []
     for number in range(plan.pairs // plan.batch):
-        file = None if cache is None else cache / f"lesson-{number:05d}.safetensors"
+        file = None if cache is None else cache / f"example-{number:05d}.safetensors"
         if file is not None and file.is_file():
-            lessons.append(read_lesson(file))
+            examples.append(read_example(file))
         else:
             batch = source.batch(number * plan.batch, plan.batch, plan.height, plan.width)
-            lessons.append(lesson_of(network, batch, agree).to(torch.device("cpu")))
+            examples.append(example_of(network, batch, agree).to(torch.device("cpu")))
             if file is not None:
-                write_lesson(lessons[-1], file)
-        if len(lessons) % max(1, plan.pairs // plan.batch // 10) == 0:
-            say(f"{len(lessons) * plan.batch} of {plan.pairs} pairs matched")
-    return lessons
+                write_example(examples[-1], file)
+        if len(examples) % max(1, plan.pairs // plan.batch // 10) == 0:
+            say(f"{len(examples) * plan.batch} of {plan.pairs} pairs matched")
+    return examples
 
 
-def write_lesson(lesson: Lesson, path: Path) -> None:
-    """Keep a lesson, whole or not at all."""
-    tensors = {**lesson.evidence._asdict(), "error": lesson.error, "known": lesson.known}
+def write_example(example: Example, path: Path) -> None:
+    """Keep an example, whole or not at all."""
+    tensors = {**example.evidence._asdict(), "error": example.error, "known": example.known}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         save_file({name: value.contiguous() for name, value in tensors.items()}, temporary)
 
 
-@reads("a cached lesson", "delete it, it is made again")
-def read_lesson(path: Path) -> Lesson:
-    """What `write_lesson` wrote."""
+@reads("a cached training example", "delete it, it is made again")
+def read_example(path: Path) -> Example:
+    """What `write_example` wrote."""
     tensors = load_file(path)
-    return Lesson(Evidence(*(tensors[name] for name in Evidence._fields)), tensors["error"], tensors["known"])
+    return Example(Evidence(*(tensors[name] for name in Evidence._fields)), tensors["error"], tensors["known"])
 
 
-def loss_of(mixture: Mixture, lesson: Lesson, cap: float) -> Tensor:
+def loss_of(mixture: Mixture, example: Example, cap: float) -> Tensor:
     """Mean negative log-likelihood of the known pixels' errors."""
-    likelihood = mixture.negative_log_likelihood(lesson.error.clamp(max=cap))
-    known = lesson.known.to(likelihood.dtype)
+    likelihood = mixture.negative_log_likelihood(example.error.clamp(max=cap))
+    known = example.known.to(likelihood.dtype)
     return (likelihood * known).sum() / known.sum().clamp(min=1)
 
 
-def train(lessons: Sequence[Lesson], plan: ConfidenceTraining, device: torch.device, say: Say) -> ConfidenceHead:
-    """A head for the network that the lessons come from."""
+def train(examples: Sequence[Example], plan: ConfidenceTraining, device: torch.device, say: Say) -> ConfidenceHead:
+    """A head for the network that the examples come from."""
     torch.manual_seed(plan.seed)
-    head = ConfidenceHead(lessons[0].evidence.features.shape[-1]).to(device)
-    _measure_features(head, lessons)
+    head = ConfidenceHead(examples[0].evidence.features.shape[-1]).to(device)
+    _measure_features(head, examples)
     optimizer = torch.optim.AdamW(head.parameters(), lr=plan.rate, betas=(0.9, 0.99), weight_decay=1e-4)
     order = torch.Generator().manual_seed(plan.seed)
-    total, done = plan.epochs * len(lessons), 0
+    total, done = plan.epochs * len(examples), 0
     for epoch in range(plan.epochs):
         losses = []
-        for index in torch.randperm(len(lessons), generator=order).tolist():
-            lesson = lessons[index].to(device)
+        for index in torch.randperm(len(examples), generator=order).tolist():
+            example = examples[index].to(device)
             for group in optimizer.param_groups:
                 group["lr"] = plan.rate * min(1.0, (done + 1) / 50) * 0.5 * (1 + math.cos(math.pi * done / total))
-            loss = loss_of(head(lesson.evidence), lesson, plan.cap)
+            loss = loss_of(head(example.evidence), example, plan.cap)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
@@ -165,9 +165,9 @@ def train(lessons: Sequence[Lesson], plan: ConfidenceTraining, device: torch.dev
     return head.eval()
 
 
-def _measure_features(head: ConfidenceHead, lessons: Sequence[Lesson]) -> None:
+def _measure_features(head: ConfidenceHead, examples: Sequence[Example]) -> None:
     """Mean and deviation of every feature, so that the head begins with standardised ones."""
-    some = lessons[:: max(1, len(lessons) // 32)]
-    features = torch.cat([lesson.evidence.features.float().flatten(0, -2) for lesson in some])
+    some = examples[:: max(1, len(examples) // 32)]
+    features = torch.cat([example.evidence.features.float().flatten(0, -2) for example in some])
     head.mean.copy_(features.mean(0))
     head.deviation.copy_(features.std(0).clamp(min=1e-4))

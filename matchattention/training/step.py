@@ -76,16 +76,16 @@ class TrainingStep:
     def _backward(self, batch: Batch) -> None:
         """Add one micro-batch's share of the gradients, and its loss terms to the totals."""
         cleaned, silenced = silence_bad_samples(batch)
-        lesson = None
+        teacher_field = None
         if self.distillation is not None:
-            cleaned, lesson, dropped = self.distillation(cleaned, self.mixed_precision)
+            cleaned, teacher_field, dropped = self.distillation(cleaned, self.mixed_precision)
             silenced = silenced + dropped
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed_precision, cache_enabled=False):
             matches = self.model(cleaned.image0, cleaned.image1)
         with torch.autocast(self.device.type, enabled=False):
             terms = self.objective(matches, cleaned, self.loss)
-            if self.distillation is not None and lesson is not None:
-                distilled = self.distillation.term(matches, lesson, cleaned)
+            if self.distillation is not None and teacher_field is not None:
+                distilled = self.distillation.term(matches, teacher_field, cleaned)
                 terms["loss"] = terms["loss"] + self.distillation.config.weight * distilled
                 terms["distillation"] = distilled
         loss = terms["loss"] if self.accumulate == 1 else terms["loss"] / self.accumulate

@@ -15,12 +15,12 @@ from matchattention.models import checkpoint
 from matchattention.models.confidence_file import fingerprint, load_head, read_head_header, shipped_head
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import create_model
-from matchattention.training.confidence import ConfidenceTraining, Lesson, train
+from matchattention.training.confidence import ConfidenceTraining, Example, train
 
 TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
 
-def _lesson(seed: int) -> Lesson:
+def _example(seed: int) -> Example:
     """Errors that one feature tells: Laplacians of 0.1 px where it is low, of 3 px where it is high."""
     generator = torch.Generator().manual_seed(seed)
     blurry = (torch.rand(2, 8, 16, generator=generator) < 0.3).float()
@@ -30,13 +30,13 @@ def _lesson(seed: int) -> Lesson:
     error = -scale * torch.rand(2, 32, 64, generator=generator).clamp(min=1e-6).log()
     zeros = torch.zeros(2, 8, 16, 2)
     evidence = Evidence(features, zeros, zeros, torch.zeros(2, 32, 64, 2), torch.ones(2, 32, 64))
-    return Lesson(evidence, error, torch.ones(2, 32, 64, dtype=torch.bool))
+    return Example(evidence, error, torch.ones(2, 32, 64, dtype=torch.bool))
 
 
 def test_head_learns_the_scale_of_the_errors() -> None:
     plan = ConfidenceTraining(pairs=8, batch=2, epochs=60, rate=1e-2)
-    head = train([_lesson(seed) for seed in range(4)], plan, torch.device("cpu"), lambda line: None)
-    figures = judge_head(head, [_lesson(9)], plan)
+    head = train([_example(seed) for seed in range(4)], plan, torch.device("cpu"), lambda line: None)
+    figures = judge_head(head, [_example(9)], plan)
     assert figures["ause_agreement"] == pytest.approx(1, abs=0.1)  # the views agree everywhere: no help
     assert figures["ause"] < 0.45
     assert figures["ece"] < 0.06
@@ -70,8 +70,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         "--device",
         "cpu",
     ]
-    assert main([*command, *options, "--cache", str(folder / "lessons")]) == 0
-    assert len(list((folder / "lessons").rglob("lesson-*.safetensors"))) == 2
+    assert main([*command, *options, "--cache", str(folder / "examples")]) == 0
+    assert len(list((folder / "examples").rglob("example-*.safetensors"))) == 2
     return folder / "tiny.safetensors", folder / "head.safetensors"
 
 
