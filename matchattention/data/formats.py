@@ -140,17 +140,6 @@ def read_sintel_disparity_rgb8(path: FilePath) -> Field:
     return (rgb @ np.array([4, 2.0**-6, 2.0**-14])).astype(np.float32)
 
 
-def write_sintel_disparity_rgb8(path: FilePath, disparity: NDArray[Any]) -> None:
-    """Write disparity in [0, 1024) as Sintel's RGB; unknown pixels become 0."""
-    from PIL import Image
-
-    stored = np.clip(np.rint(np.where(np.isfinite(disparity), disparity, 0) * 2.0**14), 0, 2**24 - 1)
-    code = stored.astype(np.uint32)
-    rgb = np.stack([code >> 16, (code >> 8) & 255, code & 255], axis=-1).astype(np.uint8)
-    with replacing(path) as temporary:
-        Image.fromarray(rgb).save(temporary, format="PNG")
-
-
 def read_fsd_disparity_rgb8(path: FilePath) -> Field:
     """The FoundationStereo dataset's disparity: (R * 255^2 + G * 255 + B) / 1000 of an 8-bit colour PNG."""
     rgb = read_rgb8(path)

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 SCALE = 2.0  # px
 
 
-def confidence_of(disagreement: NDArray[Any]) -> NDArray[np.float32]:
-    """Confidence in [0, 1] of a disagreement in px (inf: no match in view)."""
-    return np.exp(-np.asarray(disagreement, np.float32) / np.float32(SCALE))
-
-
 def disagreement_of(confidence: NDArray[Any]) -> NDArray[np.float32]:
-    """Disagreement in px that a confidence stands for: the inverse of `confidence_of`."""
+    """Disagreement in px that a confidence stands for; inf where it is zero."""
     with np.errstate(divide="ignore"):
         return -np.log(np.asarray(confidence, np.float32)) * np.float32(SCALE)

@@ -179,9 +179,3 @@ class Updater:
     def averaged(self) -> dict[str, Tensor]:
         """The averaged weights by parameter name (the live tensors, of this process's part)."""
         return dict(zip(self.names, self.average))
-
-    @torch.no_grad()
-    def restart_average(self) -> None:
-        """Restart the EMA from the present weights."""
-        for average, parameter in zip(self.average, self.parameters):
-            average.copy_(parameter)

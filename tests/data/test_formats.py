@@ -167,11 +167,6 @@ class TestColourCoded:
             np.array([[4, 1, 128 / 2**14, 1024 - 2**-14]], np.float32),
         )
 
-    def test_sintel_round_trip(self, tmp_path):
-        disparity = np.array([[0, 1.5, 333.25, 2**-14]], np.float32)
-        formats.write_sintel_disparity_rgb8(tmp_path / "a.png", disparity)
-        exactly(formats.read_sintel_disparity_rgb8(tmp_path / "a.png"), disparity)
-
     def test_fsd_golden(self, tmp_path):
         Image.fromarray(np.array([[[0, 0, 0], [0, 3, 235], [1, 0, 0]]], np.uint8)).save(tmp_path / "a.png")
         exactly(formats.read_fsd_disparity_rgb8(tmp_path / "a.png"), np.array([[np.inf, 1.0, 65.025]], np.float32))

@@ -5,7 +5,7 @@ import pytest
 
 from matchattention.errors import InputError, InputWarning
 from matchattention.geometry import StereoCamera, flying_pixel_mask, write_depth_png16, write_ply
-from matchattention.geometry.confidence import confidence_of, disagreement_of
+from matchattention.geometry.confidence import disagreement_of
 
 CAMERA = StereoCamera(fx=800.0, baseline=0.1, cx=31.5, cy=23.5, doffs=20.0, width=64, height=48)
 
@@ -26,14 +26,13 @@ def test_depth_error_is_the_change_of_depth_by_the_disparity_error() -> None:
         sigma = np.hypot(0.25, disagreement)
         step = 1e-2
         slope = abs(CAMERA.depth(disparity + step) - CAMERA.depth(disparity - step)) / (2 * step)
-        error = CAMERA.depth_error(disparity, confidence_of(np.full((1, 1), disagreement)))
+        error = CAMERA.depth_error(disparity, np.exp(np.full((1, 1), -disagreement / 2)))
         np.testing.assert_allclose(error, slope * sigma, rtol=1e-3)
 
 
-def test_confidence_and_disagreement_are_inverse_and_zero_is_hopeless() -> None:
+def test_a_confidence_stands_for_a_disagreement_and_zero_for_none_in_view() -> None:
     pixels = np.array([0.0, 0.3, 1.0, 5.0], np.float32)
-    np.testing.assert_allclose(disagreement_of(confidence_of(pixels)), pixels, atol=1e-5)
-    assert confidence_of(np.array(np.inf)) == 0
+    np.testing.assert_allclose(disagreement_of(np.exp(-pixels / 2)), pixels, atol=1e-5)
     assert np.isinf(disagreement_of(np.array(0.0)))
 
 

@@ -33,9 +33,6 @@ from matchattention.data.datasets.layout import (
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.formats import UNKNOWN, read_dsp5, read_flo, read_flo5, read_sintel_disparity_rgb8
 
-SINTEL_SPLITS = ("training-clean", "training-final", "test-clean", "test-final")
-SINTEL_STEREO_SPLITS = ("training-clean", "training-final")
-
 
 def sintel(root: Path, split: str) -> list[FlowSample]:
     """Consecutive frames of one part and render pass."""

@@ -8,9 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from matchattention.synth.rays.dialect import as_torch
-from matchattention.synth.rays.dispatch import object_normal
-from matchattention.synth.rays.tables import MISS, RayTables, slot_kinds
+from matchattention.synth.rays.tables import MISS
 
 
 class Match(NamedTuple):
@@ -86,34 +84,3 @@ def rigid_match(
     field = torch.stack((other * moved[..., 0] / far + other_x - x, other * moved[..., 1] / far + other_y - y), -1)
     behind = moved[..., 2] < 0.02
     return Match(torch.where(behind[..., None], torch.nan, field), torch.where(sky, MISS, moved[..., 2]))
-
-
-def surface_normals(tables: RayTables, cameras: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
-    """Unit normals in each camera's coordinates, towards the viewer; zero for the sky.
-
-    Args:
-        tables: of the views that were cast.
-        cameras: (B, V, 3) px: focal length and principal point.
-        depth: (B, V, H, W) m.
-        hit: (B, V, H, W) int32 slot, -1 for the sky.
-
-    Returns:
-        (B, V, 3, H, W).
-    """
-    height, width = depth.shape[-2:]
-    sky = hit < 0
-    slot = hit.clamp(min=0).long()
-    rows = torch.gather(tables.rays, 2, slot.flatten(2)[..., None].expand(-1, -1, -1, 16)).unflatten(2, (height, width))
-    focal, cx, cy = (column[..., None, None] for column in cameras.unbind(-1))
-    x = torch.arange(width, dtype=torch.float32, device=depth.device)
-    y = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None]
-    reach = torch.where(sky, 1.0, depth)
-    point = torch.stack(((x - cx) / focal * reach, (y - cy) / focal * reach, reach), -1)
-    matrix = rows[..., :9].unflatten(-1, (3, 3))
-    local = (matrix @ point[..., None])[..., 0] + rows[..., 9:12]
-    kinds = slot_kinds(tables.slots, depth.device)[slot]
-    gradient = torch.stack(as_torch(object_normal)(kinds, *local.unbind(-1), rows[..., 12], rows[..., 13]), -1)
-    normal = torch.nn.functional.normalize((matrix.transpose(-1, -2) @ gradient[..., None])[..., 0], dim=-1)
-    facing = (normal * point).sum(-1, keepdim=True)
-    normal = torch.where(facing > 0, -normal, normal)
-    return torch.where(sky[..., None], 0.0, normal).movedim(-1, 2)

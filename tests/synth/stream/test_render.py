@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from matchattention.synth.rays import cast_torch, shade_torch
-from matchattention.synth.rays.dialect import HAS_TRITON
-from matchattention.synth.rays.labels import surface_normals
-from matchattention.synth.rays.tables import RayTables, photo_pyramid
+from matchattention.synth.rays.dialect import HAS_TRITON, as_torch
+from matchattention.synth.rays.dispatch import object_normal
+from matchattention.synth.rays.tables import RayTables, photo_pyramid, slot_kinds
 from matchattention.synth.stream import render as rendering
 from matchattention.synth.stream import scene_stream as streaming
 from matchattention.synth.stream.scene_stream import SceneStream
@@ -242,6 +243,37 @@ def test_switching_light_off_changes_colours_not_labels():
         assert torch.equal(plain.field, other.field)
         if changed.emission:  # few materials glow, perhaps none here
             assert not torch.equal(plain.image, other.image)
+
+
+def surface_normals(tables: RayTables, cameras: Tensor, depth: Tensor, hit: Tensor) -> Tensor:
+    """Unit normals in each camera's coordinates, towards the viewer; zero for the sky.
+
+    Args:
+        tables: of the views that were cast.
+        cameras: (B, V, 3) px: focal length and principal point.
+        depth: (B, V, H, W) m.
+        hit: (B, V, H, W) int32 slot, -1 for the sky.
+
+    Returns:
+        (B, V, 3, H, W).
+    """
+    height, width = depth.shape[-2:]
+    sky = hit < 0
+    slot = hit.clamp(min=0).long()
+    rows = torch.gather(tables.rays, 2, slot.flatten(2)[..., None].expand(-1, -1, -1, 16)).unflatten(2, (height, width))
+    focal, cx, cy = (column[..., None, None] for column in cameras.unbind(-1))
+    x = torch.arange(width, dtype=torch.float32, device=depth.device)
+    y = torch.arange(height, dtype=torch.float32, device=depth.device)[:, None]
+    reach = torch.where(sky, 1.0, depth)
+    point = torch.stack(((x - cx) / focal * reach, (y - cy) / focal * reach, reach), -1)
+    matrix = rows[..., :9].unflatten(-1, (3, 3))
+    local = (matrix @ point[..., None])[..., 0] + rows[..., 9:12]
+    kinds = slot_kinds(tables.slots, depth.device)[slot]
+    gradient = torch.stack(as_torch(object_normal)(kinds, *local.unbind(-1), rows[..., 12], rows[..., 13]), -1)
+    normal = torch.nn.functional.normalize((matrix.transpose(-1, -2) @ gradient[..., None])[..., 0], dim=-1)
+    facing = (normal * point).sum(-1, keepdim=True)
+    normal = torch.where(facing > 0, -normal, normal)
+    return torch.where(sky[..., None], 0.0, normal).movedim(-1, 2)
 
 
 def test_normals_follow_the_depth():
