@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", action="store_true", help="of `network`: keep the table of a pass's kernels too")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its convolutions and choose")
     parser.add_argument("--minutes", type=float, default=3.0, help="of `all`: begin no further part after this")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="folder of the JSON files (default: benchmarks/results)")
 
 

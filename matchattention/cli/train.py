@@ -26,7 +26,7 @@ examples:
   torchrun --nproc-per-node 8 --max-restarts 3 -m matchattention train rt-synth --minutes 60
 
 Everything lands in runs/NAME: state.pt and state-previous.pt (continue exactly), model.safetensors (averaged weights,
-fp16), log.jsonl. A run that has a state there goes on with it; --fresh begins again.
+fp16), log.jsonl. A run with a saved state is resumed; --fresh starts over.
 """
 
 
@@ -66,9 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("sqrt", "linear"),
         help="multiply the preset's rate by the square root, or by the whole, of --batch over the preset's batch",
     )
-    what.add_argument("--optimizer", choices=("adamw", "muon"))
-    what.add_argument("--schedule", choices=("constant", "one-cycle"))
-    what.add_argument("--teacher", metavar="MODEL", help="also learn from this fixed network, in spoilt pictures")
+    what.add_argument("--optimizer", choices=("adamw", "muon"), help="instead of the preset's")
+    what.add_argument(
+        "--schedule", choices=("constant", "one-cycle"), help="of the learning rate, instead of the preset's"
+    )
+    what.add_argument(
+        "--teacher", metavar="MODEL", help="distil from this fixed network; the student sees perturbed images"
+    )
     what.add_argument("--teacher-weight", type=float, metavar="W", help="of the teacher's field in the loss (0.5)")
     what.add_argument(
         "--drop-hopeless",
@@ -124,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--output", type=Path, help="folder of the run instead of runs/NAME")
     where.add_argument("--start", help="begin with these weights: a shipped model's name or a file")
     where.add_argument("--resume", type=Path, help="continue the run in this folder")
-    where.add_argument("--fresh", action="store_true", help="begin again even where a state is")
+    where.add_argument("--fresh", action="store_true", help="start over even where the folder holds a saved state")
     where.add_argument("--cache", type=Path, default=Path("runs/cache"), help="compile caches (runs/cache)")
     how = parser.add_argument_group("how")
     how.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -144,7 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--validation-pairs", type=int, help="held-out rendered pairs (16); 0 for none")
     how.add_argument("--save-seconds", type=float, default=60.0, help="between saved states (60)")
-    how.add_argument("--log-seconds", type=float, default=10.0)
+    how.add_argument("--log-seconds", type=float, default=10.0, help="between lines of the log (10)")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from matchattention.errors import InputError
 _EPILOG = """\
 examples:
   matchattention train-confidence --output rt-confidence.safetensors
-  matchattention train-confidence --model runs/mine/model.safetensors --output mine.safetensors --cache runs/lessons
+  matchattention train-confidence --model runs/mine/model.safetensors --output mine.safetensors --cache runs/confidence
 
 The network stays as it is. Each pair is rendered and matched once, then the head learns from what was kept; with
 --cache a run that was stopped goes on. Use the result with predict --confidence FILE.
@@ -67,10 +67,10 @@ def run(arguments: argparse.Namespace) -> None:
     source = make_source([replace(config, mirror=False) for config in sources], plan.seed, device)
     mark = fingerprint(network)
     cache = None if arguments.cache is None else arguments.cache / f"{mark[:12]}-{plan.height}x{plan.width}-{plan.seed}"
-    lessons = gather(network, source, plan, lambda field: judge_both(field)[1], _say, cache)
-    held_out = max(1, len(lessons) // 10)
-    head = train(lessons[:-held_out], plan, device, _say)
-    figures = judge_head(head, lessons[-held_out:], plan)
+    examples = gather(network, source, plan, lambda field: judge_both(field)[1], _say, cache)
+    held_out = max(1, len(examples) // 10)
+    head = train(examples[:-held_out], plan, device, _say)
+    figures = judge_head(head, examples[-held_out:], plan)
     card = {
         "model": Path(arguments.model).name,
         "model_file_sha256": _provenance(arguments.model)["sha256"],
