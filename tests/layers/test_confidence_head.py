@@ -65,3 +65,15 @@ def test_out_of_view_and_broken_pixels_stay_finite() -> None:
     mixture = ConfidenceHead(8)(evidence)
     assert all(value.isfinite().all() for value in mixture)
     assert mixture.quantile(0.6827).isfinite().all()
+
+
+def test_padding_lies_at_the_top_and_on_the_right_as_the_images_has() -> None:
+    """The answer for the padded field, where the edge repeats, is the answer, cropped."""
+    head, evidence = ConfidenceHead(8), _evidence()
+    height, width = evidence.field.shape[1:3]
+    rows, columns = (4 * extent for extent in evidence.features.shape[1:3])
+    y = (torch.arange(rows) - (rows - height)).clamp(min=0)
+    x = torch.arange(columns).clamp(max=width - 1)
+    whole = evidence._replace(field=evidence.field[:, y][:, :, x], agreement=evidence.agreement[:, y][:, :, x])
+    for found, padded in zip(head(evidence), head(whole)):
+        torch.testing.assert_close(found, padded[:, rows - height :, :width])

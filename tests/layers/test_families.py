@@ -36,6 +36,21 @@ def test_swin_stays_inside_its_tile(depth):
     torch.testing.assert_close(out[1, y, x, 0], expected)
 
 
+@pytest.mark.parametrize(
+    ("depth", "y", "x", "rows", "columns"),
+    [
+        (0, 4, 9, slice(0, 6), slice(8, 11)),  # the tile's last rows and columns lie beyond the map
+        (1, 1, 2, slice(0, 4), slice(0, 4)),  # shifted by half a tile, the first ones lie before it
+        (1, 5, 10, slice(4, 6), slice(4, 11)),
+    ],
+)
+def test_swin_does_not_attend_to_padding(depth, y, x, rows, columns):
+    q, k, v = tokens()
+    out, _ = make_family("swin", (1, 4), "l1", depth)(q, k, v, torch.zeros(2, 6, 11, 1, 2))
+    expected = attend(q[1, y, x, 0], k[1, rows, columns, 0].reshape(-1, 4), v[1, rows, columns, 0].reshape(-1, 4))
+    torch.testing.assert_close(out[1, y, x, 0], expected)
+
+
 def test_global_row():
     q, k, v = tokens()
     out, _ = make_family("global-1d", (1, 4), "l1", 0)(q, k, v, torch.zeros(2, 6, 11, 1, 2))

@@ -80,3 +80,7 @@ def test_as_many_alternations_as_asked_for():
         u = rows / (kernel @ v)
         found = log_transport(scores, bin_score, iterations).exp()
         torch.testing.assert_close(found, u[:, None] * kernel * v)
+
+
+def test_a_left_token_may_match_its_own_column_and_those_to_the_left():
+    assert causal(3, torch.device("cpu")).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
