@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from matchattention.errors import InputError
-    from matchattention.geometry.pair_check import check_pair
+    from matchattention.geometry.pair_check import blank_view, check_pair
     from matchattention.geometry.rectification import RawCalibration, rectify
     from matchattention.inference.images import read_pair
     from matchattention.inference.outputs import require_writable, whole_folder
@@ -47,6 +47,10 @@ def run(arguments: argparse.Namespace) -> None:
     calibration = RawCalibration.from_file(arguments.calibration)
     raw = read_pair(arguments.left, arguments.right)
     left, right, camera = rectify(*raw, calibration, keep=arguments.keep)
+    if blank_view(left, right) is not None and blank_view(*raw) is None:
+        raise InputError(
+            f"{arguments.calibration} leaves nothing of the images: check that K1, K2 (px), D1 and D2 belong to them."
+        )
     before, after = check_pair(*raw), check_pair(left, right)
     with whole_folder(output) as stage:
         write_picture(stage / "left.png", left)

@@ -55,6 +55,25 @@ def test_rectify_does_not_overwrite_what_it_reads(tmp_path, capsys) -> None:
     assert [path.read_bytes() for path in raw] == before
 
 
+def test_a_calibration_that_leaves_nothing_is_refused(tmp_path, capsys) -> None:
+    cv2 = pytest.importorskip("cv2")
+    from PIL import Image
+
+    from tests.geometry import test_rectification as rig
+
+    raw = [str(tmp_path / name) for name in ("raw_left.png", "raw_right.png")]
+    Image.fromarray(rig.raw_view(np.eye(3), np.zeros(3))).save(raw[0])
+    Image.fromarray(rig.raw_view(rig.ROTATION, rig.TRANSLATION)).save(raw[1])
+    good = cv2.FileStorage(str(rig.calibration_file(tmp_path)), cv2.FILE_STORAGE_READ)
+    bad = cv2.FileStorage(str(tmp_path / "bad.yml"), cv2.FILE_STORAGE_WRITE)
+    for name in ("K1", "D1", "K2", "D2", "R", "T"):
+        bad.write(name, good.getNode(name).mat() if name[0] != "D" else np.full((1, 5), 1e9))
+    bad.release()
+    assert main(["rectify", *raw, "--calibration", str(tmp_path / "bad.yml"), "--output", str(tmp_path / "out")]) == 2
+    assert "leaves nothing of the images" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_doctor_reports_machine_packages_and_backends(capsys) -> None:
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
