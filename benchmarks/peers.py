@@ -33,6 +33,7 @@ from matchattention.bench import report
 from matchattention.bench.network import load_or_create, time_mode
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import measure
+from matchattention.cli.sizes import parse_size
 from matchattention.errors import first_line
 from matchattention.runtime.graph import capture
 from matchattention.runtime.precision import choose_device
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder of the JSON file (default: benchmarks/results)")
     arguments = parser.parse_args()
     device = choose_device(arguments.device)
-    height, width = (int(part) for part in arguments.size.split("x"))
+    height, width = parse_size(arguments.size)
     left, right, _ = image_pair(height, width, device)
     pair = [left.float(), right.float()]
     ours, _ = load_or_create(arguments.model)

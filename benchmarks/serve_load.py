@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from matchattention.cli.sizes import parse_size
 from matchattention.data.atomic import replacing
 from matchattention.evaluation.environment import describe_environment
 from matchattention.inference.prediction import Prediction
@@ -172,8 +173,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sizes = SIZES
     if arguments.size:
-        height, width = map(int, arguments.size.split("x"))
-        sizes = ((height, width),)
+        sizes = (parse_size(arguments.size),)
     if arguments.model is None:
         match = stand_in(arguments.delay_ms / 1000)
     else:

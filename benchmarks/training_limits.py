@@ -19,6 +19,7 @@ import torch
 
 from matchattention.bench import report
 from matchattention.bench.training_limits import bench_limits
+from matchattention.cli.sizes import parse_size
 
 
 def main() -> None:
@@ -32,11 +33,11 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     keep = functools.partial(report.write, "training-limits", device, arguments.output)
-    shapes = [tuple(int(part) for part in size.split("x")) for size in arguments.sizes.split(",")]
+    shapes = [parse_size(size, "--sizes") for size in arguments.sizes.split(",")]
     bench_limits(
         device,
         arguments.models.split(","),
-        shapes,  # type: ignore[arg-type]
+        shapes,
         most=arguments.most,
         mode=arguments.mode,
         seconds=arguments.seconds,

@@ -15,8 +15,9 @@ from matchattention.app.result import Result, compute
 from matchattention.app.result_view import ResultView
 from matchattention.app.routes import result_address, upload_address
 from matchattention.app.session import CAMERA, PHOTOS, Sessions
-from matchattention.app.uploads import CAMERA_SUFFIXES, IMAGE_SUFFIXES, Limits, open_photo
+from matchattention.app.uploads import CAMERA_SUFFIXES, Limits, open_photo
 from matchattention.app.worker import Cancelled, Job, Worker
+from matchattention.data.images import PHOTO_SUFFIXES
 from matchattention.errors import InputError
 from matchattention.examples import example, list_examples
 from matchattention.geometry.camera import StereoCamera
@@ -78,7 +79,7 @@ class Page:
             with ui.element("div").classes("pair"):
                 hint = f"drop or choose, up to {self._limits.megabytes:g} MB and {self._limits.megapixels:g} megapixels"
                 for side, title in zip(PHOTOS, self.titles):
-                    self._zones[side] = self._zone(side, title, hint, IMAGE_SUFFIXES, "image")
+                    self._zones[side] = self._zone(side, title, hint, PHOTO_SUFFIXES, "image")
             with ui.row().classes("options"):
                 self._zones[CAMERA] = self._zone(
                     CAMERA, "Camera file", "optional, for metres", CAMERA_SUFFIXES, "straighten", compact=True

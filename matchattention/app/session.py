@@ -10,7 +10,8 @@ from pathlib import Path
 
 from matchattention.app.flow_result import FlowResult
 from matchattention.app.result import Result
-from matchattention.app.uploads import CAMERA_SUFFIXES, IMAGE_SUFFIXES, Photo, known_suffix
+from matchattention.app.uploads import CAMERA_SUFFIXES, Photo, known_suffix
+from matchattention.data.images import PHOTO_SUFFIXES
 from matchattention.geometry.camera import StereoCamera
 
 PHOTOS = ("left", "right")
@@ -47,7 +48,7 @@ class Session:
         Raises:
             InputError: the kind is not known.
         """
-        suffix = known_suffix(name, CAMERA_SUFFIXES if slot == CAMERA else IMAGE_SUFFIXES)
+        suffix = known_suffix(name, CAMERA_SUFFIXES if slot == CAMERA else PHOTO_SUFFIXES)
         self._files += 1
         return self.folder / f"{slot}-{self._files}{suffix}"
 

@@ -18,7 +18,6 @@ from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.images import read_pair
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".pgm", ".ppm")
 CAMERA_SUFFIXES = (".txt", ".json", ".yaml", ".yml")
 _PREVIEW_WIDTH = 480  # px
 _NO_LIMIT = "resize it, or use `matchattention predict`, which has no limit"

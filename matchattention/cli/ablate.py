@@ -103,14 +103,14 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.ablation.rows import choose_rows
     from matchattention.ablation.runner import Options, Runner, missing_jobs
     from matchattention.bench import report
-    from matchattention.training.build import choose_device
+    from matchattention.training.build import training_device
     from matchattention.training.distributed import Replicas
 
     say = functools.partial(print, flush=True)
     rows = choose_rows(arguments.table, arguments.rows.split(",") if arguments.rows else None)
     seeds = _seeds(arguments.seeds)
     budget = _budget(arguments)
-    device = choose_device(arguments.device, Replicas())
+    device = training_device(arguments.device, Replicas())
     real = read_any(arguments.real)
     output = arguments.output or report.path_of("ablations", device)
     results = Results(budget, [f"{pair.dataset}/{pair.name}" for pair in real])

@@ -179,7 +179,7 @@ def _train(arguments: argparse.Namespace, preset: Preset) -> None:
     import torch
 
     from matchattention.training import distributed
-    from matchattention.training.build import build_model, choose_device
+    from matchattention.training.build import build_model, training_device
     from matchattention.training.loop import RunOptions, Trainer
     from matchattention.training.real_pairs import RealPair, read_real_pairs
     from matchattention.training.state import has_state
@@ -188,7 +188,7 @@ def _train(arguments: argparse.Namespace, preset: Preset) -> None:
     require_paths(preset.sources)
     replicas = distributed.join()
     try:
-        device = choose_device(arguments.device, replicas)
+        device = training_device(arguments.device, replicas)
         folder = arguments.output or Path("runs") / (arguments.name or arguments.preset)
         resume = arguments.resume
         fresh = arguments.fresh and not distributed.restarted()

@@ -15,6 +15,8 @@ from matchattention.data.reading import MOST_PIXELS, check_pixels, reads
 from matchattention.errors import InputError
 
 FilePath = str | os.PathLike[str]
+PHOTO_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".pgm", ".ppm")
+IMAGE_SUFFIXES = (*PHOTO_SUFFIXES, ".exr", ".hdr")  # the last two need extras
 
 
 def read_image(path: FilePath) -> NDArray[np.uint8]:

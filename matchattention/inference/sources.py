@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matchattention.data.datasets.layout import visible
+from matchattention.data.images import IMAGE_SUFFIXES
 from matchattention.data.pair_lists import read_pair_list
 from matchattention.data.reading import is_address
 from matchattention.errors import InputError
 from matchattention.inference.images import Image, read_pair, read_side_by_side
 
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".exr", ".hdr"}
 VIDEO_SUFFIXES = {".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"}
 
 # How the two views of one scene are told apart: by folder or by a part of the file's name.

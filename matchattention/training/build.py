@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from matchattention.errors import InputError
 from matchattention.models import checkpoint
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import create_model
 from matchattention.models.transfer import stereo_to_flow
+from matchattention.runtime.precision import choose_device
 from matchattention.training.distributed import Replicas
 from matchattention.training.recipe import Preset
 
@@ -20,18 +20,14 @@ def use_fast_arithmetic() -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def choose_device(name: str, replicas: Replicas) -> torch.device:
+def training_device(name: str, replicas: Replicas) -> torch.device:
     """The device this process trains on; each process of a machine gets its own GPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise InputError("this machine has no CUDA device: use --device cpu")
-        device = torch.device(name if ":" in name else f"cuda:{replicas.local_rank}")
+    device = choose_device(name)
+    if device.type == "cuda":
+        device = device if device.index is not None else choose_device(f"cuda:{replicas.local_rank}")
         torch.cuda.set_device(device)
         use_fast_arithmetic()
-        return device
-    return torch.device(name)
+    return device
 
 
 def build_model(preset: Preset, device: torch.device, weights: bool) -> tuple[MatchNetwork, NetworkConfig]:
