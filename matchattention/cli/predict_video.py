@@ -36,6 +36,8 @@ def run_video(arguments: argparse.Namespace) -> None:
         raise InputError(f"{left} is one video: give the right one too, or --side-by-side if it holds both views.")
     if right is not None and arguments.side_by_side:
         raise InputError("A side-by-side video holds both views: give one file.")
+    if right is not None and not is_video(right):
+        raise InputError(f"{left} is a video and {right} is none: give two videos or two images.")
     with FrameSource(left, right) as source:
         _run(arguments, source, left, right, live=False)
 

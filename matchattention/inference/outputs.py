@@ -19,6 +19,24 @@ from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.result_files import MEANINGS, RECORD, files_of
 
+# Whoever gives such a name as a folder means one file.
+_FILES = {
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".tif",
+    ".tiff",
+    ".gif",
+    ".bmp",
+    ".exr",
+    ".npy",
+    ".npz",
+    ".pfm",
+    ".flo",
+    ".ply",
+    ".json",
+}
+
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
@@ -59,6 +77,8 @@ def require_writable(folder: Path) -> None:
         raise InputError(f"{folder} is an address: give a folder of this computer as --output.")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give a folder as --output.")
+    if folder.suffix.lower() in _FILES and not folder.exists():
+        raise InputError(f"{folder} has the name of a file, but several are written: give a folder as --output.")
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise InputError(f"{existing} is a file: {folder} cannot be made in it.")

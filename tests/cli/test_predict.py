@@ -491,7 +491,9 @@ def test_options_that_cannot_be_are_one_sentence(tmp_path, checkpoint, capsys, o
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("output", "words"), [("", "Give --output"), ("s3://bucket/out", "is an address")])
+@pytest.mark.parametrize(
+    ("output", "words"), [("", "Give --output"), ("s3://bucket/out", "is an address"), ("depth.png", "give a folder")]
+)
 def test_an_output_that_is_no_folder(tmp_path, checkpoint, capsys, monkeypatch, output: str, words: str) -> None:
     pair = write_pair(tmp_path / "pair")
     (tmp_path / "here").mkdir()

@@ -81,6 +81,7 @@ def test_ctrl_c_leaves_no_half_video(tmp_path, checkpoint, monkeypatch) -> None:
     [
         (["VIDEO"], "one video: give the right one too"),
         (["VIDEO", "VIDEO", "--side-by-side"], "give one file"),
+        (["VIDEO", "view.png"], "give two videos or two images"),
         (["nowhere.mp4", "--side-by-side"], "does not exist"),
         (["VIDEO", "--side-by-side", "--frames", "0"], "at least 1"),
         (["VIDEO", "--side-by-side", "--explain"], "one pair at a time"),
