@@ -2,10 +2,12 @@
 
     python benchmarks/cpu_engines.py accuracy --data DIR    Middlebury Q and KITTI 2015, the folders as they unpack
     python benchmarks/cpu_engines.py latency                all engines in turn in one process, two threads each
+    python benchmarks/cpu_engines.py page                   the tables and the advice in docs/deployment.md
 
-Both keep their part of one JSON file. Latency is what a user waits for: uint8 images in, both views' disparity,
-occlusion and confidence out. Engines take turns, so that a busy moment meets all of them, and the fastest run of each
-counts; `load_average` in the file says how busy the machine was.
+The first two keep their parts of one JSON file. A run that was stopped goes on: what the file holds is not measured
+again. Latency is what a user waits for: uint8 images in, both views' disparity, occlusion and confidence out. Engines
+take turns, so that a busy moment meets all of them, and the fastest run of each counts; `load_average` in the file says
+how busy the machine was.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cpu_engines_page import write_page
 
 from matchattention.data import datasets
 from matchattention.data.atomic import replacing
+from matchattention.data.formats import read_pfm
 from matchattention.evaluation.environment import describe_environment
-from matchattention.evaluation.runner import evaluate
+from matchattention.evaluation.runner import evaluate, save_prediction
 
 RESULT = Path(__file__).parent / "results" / "cpu-engines.json"
 SETS = {"middlebury": ("MiddEval3", "trainingQ"), "kitti2015": ("kitti2015", None)}
@@ -82,19 +88,34 @@ def prepare(files: Path, names: list[str]) -> dict[str, Any]:
     return facts
 
 
-def measure_accuracy(names: list[str], files: Path, threads: int, data: Path, keep: Callable[[str, Any], None]) -> None:
-    """Every engine on both sets; kept after each set, since this takes a while."""
-    for name in names:
-        engine = Engine(name, files, threads)
-        figures = {}
-        for dataset, (folder, split) in SETS.items():
-            report = evaluate(datasets.open(dataset, data / folder, split), engine)
-            means = report.mean()
-            figures[dataset] = {"scenes": len(report.scenes)} | {
-                mask: {figure: round(means[mask][figure], 4) for figure in FIGURES[dataset]} for mask in ("noc", "all")
-            }
-            print(name, dataset, figures[dataset], file=sys.stderr, flush=True)
-            keep(name, figures)
+def measure_accuracy(engine: Engine, dataset: str, data: Path, found: Path) -> dict[str, Any]:
+    """Means over a set's scenes.
+
+    Args:
+        engine: what to measure.
+        dataset: of `SETS`.
+        data: holds the sets' folders.
+        found: folder where PyTorch's disparities stay: every other engine is compared with them pixel by pixel.
+    """
+    name, apart = engine.settings["name"], []
+
+    def compare(_: int, result: Any, sample: Any, disparity: Any) -> None:
+        print(".", end="", file=sys.stderr, flush=True)
+        if ENGINES[name] is None:
+            save_prediction(found / dataset, sample.name, disparity)
+        elif (path := found / dataset / f"{sample.name}.pfm").is_file():
+            apart.append(float(np.abs(disparity - read_pfm(path)).mean()))
+
+    folder, split = SETS[dataset]
+    report = evaluate(datasets.open(dataset, data / folder, split), engine, on_scene=compare)
+    means = report.mean()
+    figures: dict[str, Any] = {"scenes": len(report.scenes), "commit": report.environment["commit"]}
+    if len(apart) == len(report.scenes):
+        figures["px_from_pytorch"] = round(float(np.mean(apart)), 5)
+    for mask in ("noc", "all"):
+        figures[mask] = {figure: round(means[mask][figure], 4) for figure in FIGURES[dataset]}
+    print(name, dataset, figures, file=sys.stderr, flush=True)
+    return figures
 
 
 def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int, int], rounds: int) -> dict[str, Any]:
@@ -137,7 +158,7 @@ def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("accuracy", "latency"))
+    parser.add_argument("part", choices=("accuracy", "latency", "page"))
     parser.add_argument("--data", type=Path, help="holds MiddEval3 and kitti2015")
     parser.add_argument(
         "--files", type=Path, default=Path("output/cpu_engines"), help="exported files; made if missing"
@@ -150,6 +171,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.part == "accuracy" and arguments.data is None:
         parser.error("accuracy needs --data, the folder of MiddEval3 and kitti2015")
+    if arguments.part == "page":
+        write_page(json.loads(arguments.json.read_text()), ENGINES)
+        return 0
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -157,31 +181,33 @@ def main() -> int:
     environment = describe_environment()
     environment["versions"] |= {name: metadata.version(name) for name in ("onnx", "onnxruntime", "openvino")}
 
-    def keep(part: str, content: Any) -> None:
-        whole = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {}
-        whole["model"] = "rt"
-        whole["files"] = whole.get("files", {}) | files
-        section = whole.setdefault(part, {})
-        section |= {"environment": environment} | content
+    whole = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {}
+    whole["model"] = "rt"
+    whole["files"] = whole.get("files", {}) | files
+
+    def write() -> None:
         with replacing(arguments.json) as temporary:
             temporary.write_text(json.dumps(whole, indent=2) + "\n")
 
     if arguments.part == "accuracy":
-        measured: dict[str, Any] = {}
-
-        def keep_engine(name: str, figures: Any) -> None:
-            measured[name] = figures
-            earlier = json.loads(arguments.json.read_text()).get("accuracy", {}) if arguments.json.is_file() else {}
-            keep("accuracy", {"engines": earlier.get("engines", {}) | measured})
-
-        measure_accuracy(arguments.engines, arguments.files, arguments.threads, arguments.data, keep_engine)
+        accuracy = whole.setdefault("accuracy", {})
+        done = accuracy.setdefault("engines", {})
+        for name in arguments.engines:
+            missing = [dataset for dataset in SETS if dataset not in done.get(name, {})]
+            engine = Engine(name, arguments.files, arguments.threads) if missing else None
+            for dataset in missing:
+                figures = measure_accuracy(engine, dataset, arguments.data, arguments.files / "pytorch")
+                done.setdefault(name, {})[dataset] = figures
+                accuracy["environment"] = environment
+                write()
     else:
         height, width = map(int, arguments.size.split("x"))
         found = measure_latency(
             arguments.engines, arguments.files, arguments.threads, (height, width), arguments.rounds
         )
         print(json.dumps(found, indent=2))
-        keep("latency", found)
+        whole["latency"] = {"environment": environment} | found
+        write()
     return 0
 
 
