@@ -122,3 +122,10 @@ def test_real_pairs(scene: str) -> None:
     assert report.exposure_clash == (scene == "MotorcycleE")
     assert check_pair(right, left).swapped
     assert check_pair(left, shifted_up(right, 5)).vertical_problem
+
+
+def test_large_images_are_measured_in_their_own_pixels() -> None:
+    left, right, _ = pair(480, 960, far=24, near=42)  # measured at 640 px
+    report = check_pair(left, shifted_up(right, 6))
+    assert report.vertical_shift == pytest.approx(-6, abs=0.3)
+    assert -43 < report.horizontal_shift < -23

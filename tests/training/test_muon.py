@@ -130,3 +130,19 @@ def test_weight_decay_shrinks():
     weight.grad = torch.zeros_like(weight)
     Muon([weight], 0.9, 0.5).step(torch.tensor(0.1), torch.tensor(1.0), torch.tensor(True))
     torch.testing.assert_close(weight.detach(), before * 0.95)
+
+
+def test_two_steps_by_hand_with_momentum_clipping_and_nesterovs_look_ahead():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(16, 24))
+    expected = weight.detach().clone()
+    muon, momentum = Muon([weight], 0.9, 0.0), torch.zeros(16, 24)
+    for divisor in (1.0, 5.0):  # the second gradient is clipped to a fifth
+        gradient = torch.randn(16, 24)
+        weight.grad = gradient.clone()
+        muon.step(torch.tensor(0.1), torch.tensor(divisor), torch.tensor(True))
+        clipped = gradient / divisor
+        momentum = 0.9 * momentum + 0.1 * clipped
+        ahead = 0.9 * momentum + 0.1 * clipped
+        expected -= 0.1 * LENGTH * 24**0.5 * orthogonalise(ahead[None])[0]
+        torch.testing.assert_close(weight.detach(), expected, atol=1e-4, rtol=1e-4)
