@@ -220,7 +220,5 @@ def test_a_batchs_points_and_files_are_asked_for_one_by_one(predict, tmp_path) -
 def test_the_starts_of_a_halved_batch_stay_with_their_pairs_and_views() -> None:
     field = torch.tensor([0, 1, 2, 10, 11, 12])  # three pairs, their right views 10 up
     first, second = predictor_module._halves(field, 1)
-        torch.tensor([0, 1, 2, 10, 11, 12]), 1
-    )  # three pairs, the right views 10 up
     assert first.tolist() == [0, 10]
     assert second.tolist() == [1, 2, 11, 12]
