@@ -8,7 +8,6 @@ photo fills what opens behind the layers.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import torch
@@ -68,33 +67,22 @@ class LayeredPhotoConfig:
         return [(0, 0), *((1, label) for label in range(main)), *((2, label) for label in range(near))]
 
 
-class LayeredPhotoStream(PhotoStream):
-    """Makes batches of stereo pairs from a photo bank; ``config`` holds the distributions."""
+class LayeredPhotoStream(PhotoStream[LayeredPhotoConfig]):
+    """Makes batches of stereo pairs from a photo bank."""
 
-    def __init__(
-        self,
-        bank: Tensor | str | os.PathLike[str] | None,
-        size: tuple[int, int],
-        batch_size: int,
-        seed: int,
-        device: torch.device | str,
-        index: int = 0,
-        config: LayeredPhotoConfig | None = None,
-    ) -> None:
-        super().__init__(bank, size, batch_size, seed, device, index)
-        self.config = config or LayeredPhotoConfig()
-        self._sheets = torch.tensor(self.config.layers)
+    _default_config = LayeredPhotoConfig
 
     def _make(self, indices: list[int]) -> Batch:
         width = self.size[1]
+        sheets = torch.tensor(self.config.layers)
         dice = Dice(self.seed, indices, self.device, DOMAIN)
         photos = _sheets_of_photos(dice, self.config, self._tiles, self.size)  # (B, 3 sheets, 3, H, W')
         labels = _cut(dice, self.config, photos)
         planes = _draw_planes(dice, self.config, labels, self.size)
         between = dice.uniform(0.0, 1.0)
-        seen = cast(labels, planes, self._sheets, torch.cat([between, between - 1]), width)
-        gain = dice.log_uniform(0.75, 1.3, self._sheets.shape[0])
-        images = _paint(seen, photos, self._sheets.to(self.device, non_blocking=True), gain)
+        seen = cast(labels, planes, sheets, torch.cat([between, between - 1]), width)
+        gain = dice.log_uniform(0.75, 1.3, sheets.shape[0])
+        images = _paint(seen, photos, sheets.to(self.device, non_blocking=True), gain)
         occluded = _occluded(seen)
         seeds = [(self.seed * 0x9E3779B97F4A7C15 + index) % 2**63 for index in indices]
         left, right = images.chunk(2)

@@ -7,7 +7,6 @@ frames are cast from the same layers, and so is the place of every match, so tha
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,21 +83,10 @@ class Layers(NamedTuple):
     back: Tensor
 
 
-class MovingPhotoStream(PhotoStream):
-    """Makes batches of flow pairs from a photo bank; ``config`` holds the distributions."""
+class MovingPhotoStream(PhotoStream[MovingPhotoConfig]):
+    """Makes batches of flow pairs from a photo bank."""
 
-    def __init__(
-        self,
-        bank: Tensor | str | os.PathLike[str] | None,
-        size: tuple[int, int],
-        batch_size: int,
-        seed: int,
-        device: torch.device | str,
-        index: int = 0,
-        config: MovingPhotoConfig | None = None,
-    ) -> None:
-        super().__init__(bank, size, batch_size, seed, device, index)
-        self.config = config or MovingPhotoConfig()
+    _default_config = MovingPhotoConfig
 
     def _make(self, indices: list[int]) -> Batch:
         height, width = self.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,8 +15,10 @@ from matchattention.synth.photos import photo_bank
 
 CAST_AT_ONCE = 16  # pairs; bounds the memory
 
+Config = TypeVar("Config")
 
-class PhotoStream(ABC):
+
+class PhotoStream(ABC, Generic[Config]):
     """Makes batches of pairs from a photo bank; the interface is `SceneStream`'s.
 
     Sample i of a seed is the same in every batch size up to the rounding of sums.
@@ -28,6 +30,7 @@ class PhotoStream(ABC):
         seed: of the stream.
         device: where pairs are made and handed out.
         index: number of the first sample, from `state` of an interrupted stream.
+        config: distributions; None for the defaults.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class PhotoStream(ABC):
         seed: int,
         device: torch.device | str,
         index: int = 0,
+        config: Config | None = None,
     ) -> None:
         if min(size) < 32 or batch_size < 1:
             raise InputError(f"cannot make {batch_size} pairs of {size[0]}x{size[1]}; use at least one of 32x32 px")
@@ -46,6 +50,7 @@ class PhotoStream(ABC):
             raise InputError("there is no photo bank; build one with scripts/build_photo_bank.py")
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.device = torch.device(device)
+        self.config = self._default_config() if config is None else config
         self.state = index
         self._tiles = tiles.to(self.device)
 
@@ -69,3 +74,7 @@ class PhotoStream(ABC):
     @abstractmethod
     def _make(self, indices: list[int]) -> Batch:
         """The samples of these numbers."""
+
+    @staticmethod
+    @abstractmethod
+    def _default_config() -> Config: ...
