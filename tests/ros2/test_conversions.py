@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,6 +60,8 @@ def test_image_encodings(conversions, padding: int) -> None:
     ):
         got = conversions.image_of(message(stored, encoding, padding))
         np.testing.assert_array_equal(got, colour, encoding)
+        deeper = message(stored.astype(np.uint16) * 257, encoding.replace("8", "16"), 2 * padding)
+        np.testing.assert_array_equal(conversions.image_of(deeper), colour.astype(np.uint16) * 257, encoding)
     np.testing.assert_array_equal(conversions.image_of(message(colour[..., 0], "mono8", padding)), colour[..., 0])
     deep = colour[..., 0].astype(np.uint16) * 200
     for big in (False, True):
@@ -192,7 +195,8 @@ def node(monkeypatch):
     """The node with stand-ins for ROS and for the predictor."""
     synchronizer = SimpleNamespace(registerCallback=lambda call: None)
     stand_ins = {
-        "rclpy": _module(),
+        "rclpy": _module(init=lambda: None, try_shutdown=lambda: None),
+        "rclpy.executors": _module(ExternalShutdownException=type("ExternalShutdownException", (Exception,), {})),
         "rclpy.node": _module(Node=_Node),
         "rclpy.qos": _module(qos_profile_sensor_data=None),
         "message_filters": _module(
@@ -219,7 +223,7 @@ def node(monkeypatch):
 
     monkeypatch.setattr(module, "Predictor", lambda *_, **__: predict)
     made = module.StereoNode()
-    made.calls = calls
+    made.calls, made.module = calls, module
     return made
 
 
@@ -245,6 +249,8 @@ def test_only_what_somebody_listens_to_is_published(node) -> None:
     np.testing.assert_allclose(np.frombuffer(node.publishers["depth"].sent[0].data, "<f4"), 5.0)
     cloud = node.publishers["points2"].sent[0]
     assert (cloud.row_step, cloud.height, len(cloud.data)) == (12 * 16, 8, 8 * 12 * 16)
+    for data in (cloud.data, sent.image.data):  # what rclpy takes as it is; of bytes it checks one after the other
+        assert (type(data), data.typecode) == (array, "B")
 
 
 def test_a_wrong_pair_is_a_warning(node) -> None:
@@ -253,3 +259,16 @@ def test_a_wrong_pair_is_a_warning(node) -> None:
     node.match(grey, grey, RIGHT, LEFT)
     assert "swapped" in node.said[0]
     assert node.publishers["depth"].sent == []
+
+
+def test_a_model_that_cannot_be_loaded_is_one_sentence(node, monkeypatch, capsys) -> None:
+    module = node.module
+
+    def refuse(*_, **__):
+        raise InputError("There is no model 'x'.")
+
+    monkeypatch.setattr(module, "Predictor", refuse)
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "There is no model 'x'.\n"

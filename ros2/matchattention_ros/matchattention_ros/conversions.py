@@ -22,8 +22,9 @@ MIN_DISPARITY = 0.0  # px
 DELTA_DISPARITY = 1 / 16  # px: the step image_pipeline's matchers have; this network's answer is continuous
 POINT_STEP = 16  # bytes: x, y, z, rgb as float32
 
-_CHANNELS = {"mono8": 1, "8UC1": 1, "mono16": 1, "16UC1": 1, "rgb8": 3, "bgr8": 3, "8UC3": 3, "rgba8": 4, "bgra8": 4}
-_BLUE_FIRST = ("bgr8", "bgra8", "8UC3")
+_CHANNELS = {"mono8": 1, "8UC1": 1, "mono16": 1, "16UC1": 1, "8UC3": 3, "16UC3": 3}
+_CHANNELS |= {"rgb8": 3, "bgr8": 3, "rgb16": 3, "bgr16": 3, "rgba8": 4, "bgra8": 4, "rgba16": 4, "bgra16": 4}
+_BLUE_FIRST = ("bgr8", "bgra8", "bgr16", "bgra16", "8UC3", "16UC3")
 
 
 class DisparityFields(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from typing import Any
 
 import message_filters
 import numpy as np
 import rclpy
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
@@ -89,7 +92,7 @@ def _image_message(header: Any, values: np.ndarray) -> Image:
     message.encoding = "32FC1"
     message.is_bigendian = 0
     message.step = 4 * message.width
-    message.data = np.ascontiguousarray(values, "<f4").tobytes()
+    message.data = _bytes(np.ascontiguousarray(values, "<f4"))
     return message
 
 
@@ -117,18 +120,28 @@ def _cloud_message(header: Any, cloud: np.ndarray) -> PointCloud2:
     message.is_dense = False
     message.point_step = conversions.POINT_STEP
     message.row_step = message.point_step * message.width
-    message.data = cloud.tobytes()
+    message.data = _bytes(cloud)
     return message
 
 
+def _bytes(values: np.ndarray) -> array:
+    """As messages hold them: of anything else they check every byte on its own, for seconds a cloud."""
+    return array("B", values.tobytes())
+
+
 def main() -> None:
-    """Run until Ctrl-C."""
+    """Run until Ctrl-C or the end of the launch; exit 2 when the model cannot be loaded."""
     rclpy.init()
-    node = StereoNode()
     try:
-        rclpy.spin(node)
-    except KeyboardInterrupt:
+        node = StereoNode()
+        try:
+            rclpy.spin(node)
+        finally:
+            node.destroy_node()
+    except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     finally:
-        node.destroy_node()
         rclpy.try_shutdown()
