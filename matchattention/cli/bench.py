@@ -60,10 +60,11 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.runtime.precision import choose_device
 
     device = choose_device(arguments.device)
-    if arguments.cudnn_benchmark:
-        import torch
+    import torch
 
-        torch.backends.cudnn.benchmark = True
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.backends.cudnn.benchmark |= arguments.cudnn_benchmark
     begin = time.monotonic()
     parts = ("operator", "network", "predictor", "training") if arguments.what == "all" else (arguments.what,)
     for part in parts:

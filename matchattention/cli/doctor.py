@@ -193,10 +193,10 @@ def _examine(name: str, device: torch.device) -> bool:
                 continue
             verdict = "ok" if parity.fine else "WRONG"
             fine &= parity.fine
-            print(
-                f"{label}{verdict}  values {parity.values:.1e} ({parity.plain_values:.1e}), "
-                f"gradients {parity.gradients:.1e} ({parity.plain_gradients:.1e})"
-            )
+            gradients = f"gradients {parity.gradients:.1e} ({parity.plain_gradients:.1e})"
+            if not BACKENDS[name].gradients:
+                gradients = "no gradients"
+            print(f"{label}{verdict}  values {parity.values:.1e} ({parity.plain_values:.1e}), {gradients}")
     return fine
 
 
@@ -204,17 +204,19 @@ def measure(name: str, device: torch.device, dtype: torch.dtype, window: tuple[i
     """Parity of one backend on a small problem with sub-pixel and out-of-view positions."""
     import torch
 
-    inputs = _problem(device, dtype)
-    truth = _results("reference", tuple(value.double() for value in inputs), window)
-    plain = _results("reference", inputs, window)
-    ours = _results(name, inputs, window)
+    from matchattention.ops.match_attention.backends import BACKENDS
+
+    inputs, pulled = _problem(device, dtype), BACKENDS[name].gradients
+    truth = _results("reference", tuple(value.double() for value in inputs), window, pulled)
+    plain = _results("reference", inputs, window, pulled)
+    ours = _results(name, inputs, window, pulled)
 
     def furthest(results: list[Tensor], indices: range) -> float:
         errors = []
         for index in indices:
             scale = max(1.0, float(truth[index].abs().max()))
             errors.append(float((results[index].double() - truth[index]).abs().max()) / scale)
-        return max(errors)
+        return max(errors, default=0.0)
 
     values, gradients = range(2), range(2, len(truth))
     if device.type == "cuda":
@@ -234,14 +236,16 @@ def _problem(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, 
     return features[0], features[1], features[2], offsets.to(device)
 
 
-def _results(name: str, inputs: tuple[Tensor, ...], window: tuple[int, int]) -> list[Tensor]:
-    """Output, weights, and the gradients of q, k, v and the positions."""
+def _results(name: str, inputs: tuple[Tensor, ...], window: tuple[int, int], pulled: bool) -> list[Tensor]:
+    """Output, weights, and where they are pulled at the gradients of q, k, v and the positions."""
     import torch
 
     from matchattention.ops.match_attention.function import match_attention
 
-    leaves = [value.detach().clone().requires_grad_() for value in inputs]
+    leaves = [value.detach().clone().requires_grad_(pulled) for value in inputs]
     out, weights = match_attention(leaves[0], leaves[1], leaves[2], leaves[3], window=window, backend=name)
+    if not pulled:
+        return [out, weights]
     generator = torch.Generator().manual_seed(1)
     pull_out = torch.randn(out.shape, generator=generator).to(out)
     pull_weights = torch.randn(weights.shape, generator=generator).to(weights)

@@ -20,7 +20,7 @@ from matchattention.inference.images import Image, read_pair, read_tensors
 from matchattention.inference.prediction import Prediction, of_tensors
 from matchattention.models.network import Matches, MatchNetwork
 from matchattention.runtime.memory import WHOLE, first_that_fits, pairs_that_fit, plans, ran_out_of_memory
-from matchattention.runtime.precision import choose_device
+from matchattention.runtime.precision import choose_device, on
 from matchattention.runtime.runtime import Mode, Runtime
 from matchattention.runtime.tiling import match_by_plan
 
@@ -230,7 +230,7 @@ class Predictor:
         return of_tensors(self.task, tensors, image)
 
     def _traced(self, views: tuple[Tensor, Tensor], start: Tensor | None, image: Image | None) -> Prediction:
-        with torch.inference_mode():
+        with torch.inference_mode(), on(self.device):
             matches = self.network(views[0].float(), views[1].float(), start)
             if self.network.config.windows[-1][0] == 1:  # see `Matches`: nobody looks there
                 x, y = matches.self_position.unbind(-1)
@@ -285,7 +285,7 @@ class Predictor:
             try:
                 if plan == WHOLE:
                     return self._whole(image0, image1, initial)
-                with torch.inference_mode():
+                with torch.inference_mode(), on(self.device):
                     pair = image0.float(), image1.float()
                     field = match_by_plan(lambda *call: self.network(*call).field, plan, *pair, initial)
                     found = Found(field, *self.judge(field, None))

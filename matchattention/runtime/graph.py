@@ -24,7 +24,8 @@ def capture(function: Callable[[], Result], repeats: int = 1) -> tuple[torch.cud
             function()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other threads may upload the next images meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for _ in range(repeats):
             result = function()
     return graph, result

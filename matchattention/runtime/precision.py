@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from matchattention.errors import InputError
@@ -22,6 +24,11 @@ def choose_device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         raise InputError(f"Device '{name}' is not here: this machine has {torch.cuda.device_count()} GPU(s).")
     return device
+
+
+def on(device: torch.device) -> AbstractContextManager[object]:
+    """While it lasts, this GPU is the current one: kernels are launched and graphs captured there, and nowhere else."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:

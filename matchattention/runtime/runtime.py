@@ -32,7 +32,7 @@ from matchattention.layers.confidence_head import LastStage
 from matchattention.models.network import MatchNetwork
 from matchattention.runtime.graph import PassGraph
 from matchattention.runtime.memory import ran_out_of_memory
-from matchattention.runtime.precision import choose_device, choose_precision
+from matchattention.runtime.precision import choose_device, choose_precision, on
 from matchattention.runtime.prepared import prepare
 
 logger = logging.getLogger(__name__)
@@ -89,6 +89,7 @@ class Runtime:
             self._passes["fused"] = fuse(model, self.device, self.dtype)
         self._ways = [name for name in ("fused", "eager") if name in self._passes] if _has_graphs(self.device) else []
         self._met: Counter[_Key] = Counter()
+        self._too_large: set[_Key] = set()  # their passes fit into memory, but not a graph's of their own
         self._graphs: dict[_Key, PassGraph] = {}
 
     def __call__(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> Tensor:
@@ -108,6 +109,10 @@ class Runtime:
     @torch.inference_mode()
     def run(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, ...]:
         """The field, then what `finish` makes of it."""
+        with on(self.device):
+            return self._run(image0, image1, initial)
+
+    def _run(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> tuple[Tensor, ...]:
         key = (tuple(image0.shape), initial is not None)
         self._met[key] += 1
         call = image0.to(self.device), image1.to(self.device), None if initial is None else initial.to(self.device)
@@ -117,11 +122,15 @@ class Runtime:
         comes_again = self._met[key] >= (1 if initial is not None else PAYS_FROM)
         while self._ways:
             kernels = self._ways[0]
-            mode = f"{kernels}-graph" if comes_again else kernels
+            mode = f"{kernels}-graph" if comes_again and key not in self._too_large else kernels
             try:
                 return self._in_mode(mode, key, call)
             except Exception as error:
-                if ran_out_of_memory(error) or (mode == "eager"):
+                if ran_out_of_memory(error) and mode.endswith("-graph"):
+                    self._too_large.add(key)
+                    self.forget()
+                    continue
+                if ran_out_of_memory(error) or mode == "eager":
                     raise
                 # Both are optimisations: what they cannot do still runs kernel by kernel.
                 height, width = image0.shape[-2:]

@@ -79,6 +79,7 @@ def test_doctor_reports_machine_packages_and_backends(capsys) -> None:
     printed = capsys.readouterr().out
     assert torch.__version__ in printed
     assert "triton      cpu   does not run" in printed
+    assert "planes      cpu   float32   4x4  ok" in printed
     assert "  reference" not in printed  # nothing is compared with itself
     assert "opaque" not in printed
     if not torch.cuda.is_available():

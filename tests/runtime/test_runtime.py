@@ -6,7 +6,7 @@ import torch
 
 import matchattention as ma
 from matchattention.inference.predictor import Predictor
-from matchattention.runtime import runtime
+from matchattention.runtime import precision, runtime
 from matchattention.runtime.runtime import MODES, Runtime
 from tests.geometry.pictures import pair
 from tests.inference.oracle import TINY, Oracle
@@ -139,6 +139,36 @@ def test_running_out_of_memory_is_for_the_memory_guard(graphs, fused) -> None:
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError):
             match(*images())
+
+
+def test_a_graph_that_does_not_fit_leaves_the_pass_itself(graphs, fused) -> None:
+    graphs.error = torch.OutOfMemoryError("CUDA out of memory")
+    match = Runtime(Oracle().knowing(32))
+    for _ in range(5):
+        assert (match(*images()) == 7).all()
+        assert match.ran == "fused"
+    assert len(graphs.made) == 1  # and it is not tried again
+    graphs.error = None
+    for _ in range(3):
+        match(*images(width=64))
+    assert match.ran == "fused-graph"
+
+
+def test_everything_runs_on_the_gpu_that_was_asked_for(monkeypatch) -> None:
+    from contextlib import nullcontext
+
+    from matchattention.inference import predictor
+
+    entered = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: entered.append(device) or nullcontext())
+    with precision.on(torch.device("cuda:1")), precision.on(torch.device("cpu")):
+        assert entered == [torch.device("cuda:1")]
+    for module in (runtime, predictor):
+        monkeypatch.setattr(module, "on", lambda device: entered.append(device) or nullcontext())
+    left, right, _ = pair(32, 96)
+    run = Predictor(Oracle().knowing(96), "cpu", check=False)
+    run(left, right)
+    assert entered[1:] == [torch.device("cpu")]
 
 
 def test_on_a_cpu_the_network_itself_runs(fused) -> None:

@@ -24,11 +24,13 @@ class Backend(NamedTuple):
         name: what users pass as ``backend=``.
         why_not: sentence that says why this call cannot run here, or None when it can.
         run: the implementation; arguments as in ``match_attention_reference``.
+        gradients: whether it has any.
     """
 
     name: str
     why_not: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str], str | None]
     run: Callable[[Tensor, Tensor, Tensor, Tensor, tuple[int, int], str, bool], Result]
+    gradients: bool = True
 
 
 @functools.cache
@@ -72,7 +74,7 @@ BACKENDS = {
     backend.name: backend
     for backend in (
         Backend("triton", triton_backend.why_not, triton_backend.match_attention_triton),
-        Backend("planes", planes.why_not, planes.match_attention_planes),
+        Backend("planes", planes.why_not, planes.match_attention_planes, gradients=False),
         Backend("reference", lambda *call: None, match_attention_reference),
         Backend("compile", _compile_why_not, _compile_run),
         Backend("opaque", _opaque_why_not, _opaque_run),
