@@ -216,3 +216,9 @@ def test_the_same_seed_gives_the_same_crop():
     results = [A.augment(_slanted(), np.random.default_rng(4), 32, 64, stereo=True) for _ in range(2)]
     assert np.array_equal(results[0].image1, results[1].image1)
     assert np.array_equal(results[0].field0, results[1].field0)
+
+
+def test_the_principal_point_of_a_mirrored_pair_is_the_mirrored_pixel():
+    pair = _slanted(60, 110)  # its principal point is pixel (50, 25)
+    assert A.flip_horizontally(pair).intrinsics == (100.0, 90.0, 109 - 50.0, 25.0)
+    assert A.flip_vertically(pair).intrinsics == (100.0, 90.0, 50.0, 59 - 25.0)

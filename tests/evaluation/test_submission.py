@@ -112,11 +112,14 @@ def test_spring_stereo_matches_the_right_view_mirrored(tmp_path):
     pytest.importorskip("h5py")
     scene = tmp_path / "data" / "test" / "0003"
     trees.pair(scene / "frame_left" / "frame_left_0001.png", scene / "frame_right" / "frame_right_0001.png")
+    right = np.full((trees.HEIGHT, trees.WIDTH, 3), 20, np.uint8)
+    right[:, -1] = 33  # in the mirror this column comes first
+    Image.fromarray(right).save(scene / "frame_right" / "frame_right_0001.png")
     output = submit(tmp_path, "spring-stereo", "test")
     left, right = written(output)
     assert (left, right) == ("0003/disp1_left/disp1_left_0001.dsp5", "0003/disp1_right/disp1_right_0001.dsp5")
     np.testing.assert_array_equal(read_dsp5(output / left), RAMP + 10)
-    np.testing.assert_array_equal(read_dsp5(output / right), RAMP[:, ::-1] + 20)
+    np.testing.assert_array_equal(read_dsp5(output / right), RAMP[:, ::-1] + 33)
 
 
 def test_sets_without_a_server_and_odd_names(tmp_path):
