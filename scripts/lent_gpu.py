@@ -20,6 +20,7 @@ import os
 import sys
 import tarfile
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,8 @@ class Exporter:
         self.run, self.folder, self.cache, self.part_bytes = run, folder, cache, part_bytes
         self._seen: dict[str, float] = {}
         self._cache_files = 0
+        self._packer = ThreadPoolExecutor(1)  # a minute's work, in which weights must not wait
+        self._packing: Future[bytes | None] | None = None
 
     def look(self, last: bool = False) -> list[str]:
         """Export what is new; returns the names."""
@@ -194,15 +197,24 @@ class Exporter:
         if self._changed(self.run / LOG):
             (self.folder / LOG).write_bytes((self.run / LOG).read_bytes())
             written.append(LOG)
+        written += self._packed(last)
         files = sum(1 for path in self.cache.rglob("*") if path.is_file())
-        # Compiling is over when steps are logged; packing takes a core some seconds, so not with every new file.
+        # Compiling is over when steps are logged; packing takes a core a minute, so not with every new file.
         if files > self._cache_files and (last or not self._cache_files) and self._has_steps():
-            data = pack_cache(self.cache)
-            if data is not None:
-                write_parts(data, self.folder / CACHE, self.part_bytes)
-                written.append(CACHE)
             self._cache_files = files
+            self._packing = self._packer.submit(pack_cache, self.cache)
+            written += self._packed(last)
         return written
+
+    def _packed(self, wait: bool) -> list[str]:
+        """Write the archive of the caches if it is ready, or as soon as it is."""
+        if self._packing is None or not (wait or self._packing.done()):
+            return []
+        data, self._packing = self._packing.result(), None
+        if data is None:
+            return []
+        write_parts(data, self.folder / CACHE, self.part_bytes)
+        return [CACHE]
 
     def _has_steps(self) -> bool:
         log = self.run / LOG

@@ -2,7 +2,8 @@
 # A training that outlives the call that starts it, for machines lent a few minutes at a time.
 #
 #   scripts/train_detached.sh start FOLDER RUN ARGS...   begins `matchattention train ARGS... --output RUN`, returns at once;
-#                                                        RUN's checkpoint, state, caches and log are exported to FOLDER
+#                                                        RUN's checkpoint, state, caches and log are exported to FOLDER,
+#                                                        which must outlive the call: not one that is emptied before each
 #   scripts/train_detached.sh wait FOLDER SECONDS        waits for its end, at most so long, and shows the end of its log
 #
 # CACHE=DIR takes the compile caches of an earlier export. The command must have a --minutes limit of its own: nothing here

@@ -7,11 +7,11 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "ablate_on_gpu.sh"
 
 
-def call(folder, seconds, says=""):
+def call(folder, seconds, says="", does=""):
     """Run the script in an empty folder; returns its output and the commands it gave."""
     (folder / "bin").mkdir(exist_ok=True)
     fake = folder / "bin" / "python3"
-    fake.write_text(f'#!/bin/bash\necho "$@" >> {folder}/calls\necho "{says}"\n')
+    fake.write_text(f'#!/bin/bash\necho "$@" >> {folder}/calls\necho "{says}"\n{does}\n')
     fake.chmod(0o755)
     (folder / "calls").unlink(missing_ok=True)
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
@@ -40,9 +40,19 @@ def test_it_goes_on_from_what_came_back(tmp_path):
     results.mkdir(parents=True)
     for name in ("ablations-nvidia-h200.json", "figure-cascade-nvidia-h200.json"):
         (results / name).write_text("{}")
-    _, calls = call(tmp_path, 500)
-    assert (tmp_path / "out" / "ablations-nvidia-h200.json").read_text() == "{}"
+    out = tmp_path / "out"
+    _, calls = call(tmp_path, 500, does=f"[ -e {out}/new.json ] || cp {out}/ablations-nvidia-h200.json {out}/new.json")
+    assert (out / "new.json").read_text() == "{}"
+    assert [path.name for path in out.iterdir()] == ["new.json"], "what has not changed stays where it is"
     assert [line.split()[3] for line in calls if "figure" in line] == ["operator-tokens", "size-scan", "self-positions"]
+
+
+def test_a_figure_cut_short_is_measured_again(tmp_path):
+    measures = 'case "$*" in *figure*) touch ${@: -1}/figure-$4-nvidia-h200.json;; esac; [ "$4" != size-scan ]'
+    output, _ = call(tmp_path, 500, does=measures)
+    assert "size-scan failed, going on" in output
+    left = sorted(path.name for path in (tmp_path / "out").glob("figure-*"))
+    assert left == [f"figure-{name}-nvidia-h200.json" for name in ("cascade", "operator-tokens", "self-positions")]
 
 
 def test_it_ends_in_time(tmp_path):

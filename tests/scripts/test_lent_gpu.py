@@ -62,8 +62,8 @@ def test_an_export_can_be_continued(script, tmp_path, kind):
     (cache / "triton").mkdir(parents=True)
     (cache / "triton" / "k.cubin").write_bytes(b"binary")
     exporter = script.Exporter(tmp_path / "run", tmp_path / "out", cache, part_bytes=100_000)
-    assert set(exporter.look()) == {"model.safetensors", "state.safetensors", "log.jsonl", "cache.tar.xz"}
-    assert exporter.look() == []
+    assert set(exporter.look(last=True)) == {"model.safetensors", "state.safetensors", "log.jsonl", "cache.tar.xz"}
+    assert exporter.look(last=True) == []
     assert all(part.stat().st_size <= 100_000 for part in (tmp_path / "out").glob("*.part*"))
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert script.join_parts(tmp_path / "out" / "model.safetensors") == model
@@ -107,6 +107,22 @@ def test_watching_survives_a_state_that_cannot_be_read(script, tmp_path, monkeyp
     exporter.keep_looking(1, 0.0)
     assert capsys.readouterr().err.count("trying again") == 2
     assert script.join_parts(tmp_path / "out" / "model.safetensors") == b"weights"
+
+
+def test_weights_do_not_wait_for_the_caches(script, tmp_path, monkeypatch):
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    for folder in (run, cache):
+        folder.mkdir()
+    (cache / "kernel").write_bytes(b"binary")
+    (run / "log.jsonl").write_text('{"kind": "train"}')
+    finish = threading.Event()
+    monkeypatch.setattr(script, "pack_cache", lambda cache: finish.wait(60) and b"archive")
+    exporter = script.Exporter(run, tmp_path / "out", cache)
+    assert exporter.look() == ["log.jsonl"]
+    (run / "model.safetensors").write_bytes(b"weights")
+    assert exporter.look() == ["model.safetensors"]
+    finish.set()
+    assert exporter.look(last=True) == ["cache.tar.xz"]
 
 
 def test_a_whole_export_comes_back(script):
