@@ -102,6 +102,29 @@ def test_every_environment_variable_is_documented() -> None:
     assert [name for name in sorted(read) if f"`{name}`" not in page] == []
 
 
+def test_steps_of_the_scenes_page_name_modules_that_exist() -> None:
+    page = (ROOT / "docs" / "scenes.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\d\. \*\*\w+\*\* \(([^)]*)\)", page, re.MULTILINE)
+    assert len(steps) == 6
+    known = {path.stem for path in (ROOT / "matchattention" / "synth").rglob("*")}
+    assert [name for step in steps for name in re.findall(r"`(\w+)`", step) if name not in known] == []
+
+
+def test_files_that_pages_name_exist() -> None:
+    package = {path.relative_to(ROOT / "matchattention").as_posix() for path in (ROOT / "matchattention").rglob("*.py")}
+    lost = []
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        if page.name != "training-log.md":  # tells of files of its time
+            names = re.findall(r"`([\w/.-]+\.py)`", page.read_text(encoding="utf-8"))
+            ends = {name: "/" + name.removeprefix("matchattention/") for name in names}
+            lost += [
+                f"{page.name}: {name}"
+                for name, end in ends.items()
+                if not (ROOT / name).is_file() and not any(("/" + file).endswith(end) for file in package)
+            ]
+    assert lost == []
+
+
 def test_user_pages_name_nothing_that_users_do_not_have() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         assert "../shared" not in page.read_text(encoding="utf-8"), page

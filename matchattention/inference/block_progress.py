@@ -16,7 +16,7 @@ def watching_blocks(network: nn.Module, on_block: Callable[[int, int], None]) ->
     """Call `on_block(block, blocks)` after every block of the decoder, counted from one.
 
     Images that are matched in strips or at two resolutions run through the blocks several times; the count then
-    begins anew. An exception of `on_block` ends the forward pass. Networks in one CUDA graph have no blocks to watch.
+    starts over. An exception of `on_block` ends the forward pass. Networks in one CUDA graph have no blocks to watch.
     """
     blocks = list(_blocks(network))
     finished = 0

@@ -171,7 +171,7 @@ class Predictor:
 
         Args:
             pairs: of images, as `__call__` takes them; read one ahead, in a thread.
-            refresh: frames after which to search anew; see `VideoPredictor`.
+            refresh: frames after which to search without a start; see `VideoPredictor`.
         """
         from matchattention.inference.video import VideoPredictor
 

@@ -118,7 +118,7 @@ def read_state(folder: Path, warn: Callable[[str], None]) -> dict[str, Any]:
         for text in faults:
             warn(f"{text}: continuing with {path}, saved at step {content['counters']['steps']}")
         return content
-    raise InputError(f"{'; '.join(faults)}: begin again with --fresh, or --start from the run's model.safetensors")
+    raise InputError(f"{'; '.join(faults)}: start over with --fresh, or --start from the run's model.safetensors")
 
 
 @torch.no_grad()
@@ -186,7 +186,7 @@ def _load(path: Path) -> dict[str, Any]:
         # PyTorch's own text advises to unpickle whatever the file holds, which would run a stranger's code.
         raise InputError(
             f"{path} holds something else than a training's tensors and numbers and was not opened: "
-            "continue runs of your own only, or begin again with --fresh"
+            "continue runs of your own only, or start over with --fresh"
         ) from None
     return content
 

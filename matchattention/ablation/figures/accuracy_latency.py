@@ -18,7 +18,7 @@ from matchattention.evaluation.report import read_report
 
 
 def measure(settings: Settings) -> dict[str, Any]:
-    """Gather the points; nothing is measured anew.
+    """Gather the points; nothing is measured again.
 
     The files are, unless others are given: evaluation/rt-kitti2015-training.json, network-rt-*.json of a GPU and,
     where it exists, ablations-*.json of a GPU.

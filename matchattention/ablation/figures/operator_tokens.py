@@ -75,7 +75,7 @@ def neighbourhood(height: int, width: int, device: torch.device) -> Callable[[Te
     mask = BlockMask.from_kv_blocks(
         counts, indices, BLOCK_SIZE=BLOCK, mask_mod=near, seq_lengths=(len(y), len(y)), compute_q_blocks=False
     )
-    torch._dynamo.reset()  # every size is compiled anew, and dynamo gives up after eight
+    torch._dynamo.reset()  # every size is compiled for itself, and dynamo gives up after eight
     run = torch.compile(flex_attention, dynamic=False) if device.type == "cuda" else flex_attention
     return lambda q, k, v: run(q, k, v, block_mask=mask)
 
