@@ -169,3 +169,17 @@ def test_sixteen_clients_get_their_own_answers_or_a_clean_503(network: Network) 
         for status in clients.map(one, range(200)):
             counts[status] += 1  # a KeyError is any other answer
     assert sum(network.batches) == counts[200]
+
+
+def test_every_address_but_the_probes_asks_for_the_token(network: Network) -> None:
+    token = "a secret of some length"
+    with running(network, token=token) as address, httpx.Client(base_url=f"http://{address}") as client:
+        for path in ("/v2/health/live", "/v2/health/ready"):
+            assert client.get(path).status_code == 200
+        paths = ("/v2", "/v2/models/rt", "/v2/models/rt/ready", "/metrics", "/docs", "/openapi.json", "/nowhere")
+        for headers in ({}, {"Authorization": token}, {"Authorization": f"Bearer {token}x"}):
+            assert {client.get(path, headers=headers).status_code for path in paths} == {401}
+            for path in ("/depth", "/v2/models/rt/infer"):
+                assert client.post(path, headers=headers, content=b"{}").status_code == 401
+        assert client.get("/v2", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert network.batches == []
