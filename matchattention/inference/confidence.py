@@ -11,6 +11,7 @@ from torch import Tensor
 from matchattention.inference.consistency import judge_both
 from matchattention.layers.confidence_head import ONE_SIGMA, ConfidenceHead, LastStage, evidence_of
 from matchattention.models.network import MatchNetwork
+from matchattention.runtime.cpu.confidence import banded
 
 AUTO = "auto"
 AGREEMENT = "agreement"
@@ -27,7 +28,9 @@ class ConfidenceJudge:
     """
 
     def __init__(self, head: ConfidenceHead | None, device: torch.device, reason: str = "") -> None:
-        self.head = None if head is None else head.to(device)
+        self.head = None
+        if head is not None:
+            self.head = banded(head) if device.type == "cpu" else head.to(device)
         self.reason = reason
 
     def __call__(self, field: Tensor, last: LastStage | None) -> tuple[Tensor, ...]:

@@ -145,12 +145,17 @@ class ConfidenceHead(nn.Module):
         hidden = F.relu(self.enter(tokens))
         hidden = hidden + F.relu(self.near(hidden))
         hidden = hidden + F.relu(self.far(hidden))
-        handed = F.pixel_shuffle(self.hand_down(hidden), SCALE)
-        decided = self.decide(F.relu(self.mix(torch.cat((handed, pixels), 1))))
-        decided = decided[..., rows - height :, :width]  # `pad_image` padded at the top and at the right
+        decided = self.decided(hidden, pixels)[
+            ..., rows - height :, :width
+        ]  # `pad_image` padded at the top and at the right
         narrow = decided[:, 0].exp().clamp(_FINEST, _COARSEST)
         wide = (narrow * (1 + decided[:, 1].exp())).clamp(max=_COARSEST)
         return Mixture(narrow, wide, decided[:, 2].sigmoid().clamp(1e-4, 1 - 1e-4))
+
+    def decided(self, hidden: Tensor, pixels: Tensor) -> Tensor:
+        """(B, 3, H, W) of every pixel, from its token's (B, width, h, w) and its own cues (B, PIXEL_CUES, H, W)."""
+        handed = F.pixel_shuffle(self.hand_down(hidden), SCALE)
+        return self.decide(F.relu(self.mix(torch.cat((handed, pixels), 1))))
 
 
 def _padded(evidence: Evidence, rows: int, columns: int) -> Evidence:

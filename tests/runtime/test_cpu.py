@@ -7,9 +7,10 @@ import torch
 
 from matchattention.inference.block_progress import watching_blocks
 from matchattention.layers.block import MATBlock
+from matchattention.layers.confidence_head import ConfidenceHead, Evidence
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import MatchNetwork
-from matchattention.runtime.cpu import products, upsampling
+from matchattention.runtime.cpu import confidence, products, upsampling
 from matchattention.runtime.cpu.layers import OnCpu
 from matchattention.runtime.prepared import prepare
 from matchattention.runtime.runtime import Runtime
@@ -137,3 +138,19 @@ def test_a_prepared_network_tells_its_blocks():
     with watching_blocks(match.network, lambda block, count: seen.append((block, count))):
         match(*images(32, 64))
     assert seen == [(index + 1, blocks) for index in range(blocks)]
+
+
+@torch.no_grad()
+def test_a_head_in_bands_is_the_head(monkeypatch):
+    monkeypatch.setattr(confidence, "PIXELS_AT_ONCE", 1000)
+    torch.manual_seed(0)
+    head = ConfidenceHead(12, 8, 3)
+    for parameter in head.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    tokens, pixels = (2, 11, 13), (2, 41, 50)  # padded to 44 x 52
+    evidence = Evidence(
+        torch.randn(*tokens, 12), torch.randn(*tokens, 2), torch.randn(*tokens, 2), torch.randn(*pixels, 2),
+        torch.rand(*pixels),
+    )  # fmt: skip
+    for found, expected in zip(confidence.banded(head)(evidence), head(evidence)):
+        torch.testing.assert_close(found, expected)
