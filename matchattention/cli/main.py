@@ -60,6 +60,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
             module = importlib.import_module(f"matchattention.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
+            parser.prog = command.prog  # what it finds wrong is wrong with this command
     return parser
 
 

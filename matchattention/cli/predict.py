@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.baseline is not None and arguments.camera is None and arguments.example is None:
         raise InputError("--baseline belongs to a calibration: give --camera too, or leave it out.")
     if arguments.threads is not None:
-        _use_threads(arguments.threads)
+        arguments.threads = _use_threads(arguments.threads)
     if arguments.example is not None:
         _use_example(arguments)
     inputs = arguments.inputs
@@ -169,7 +169,8 @@ def output_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _use_threads(count: int) -> None:
+def _use_threads(count: int) -> int:
+    """Compute with so many threads, or one a core where more are asked for; returns their number."""
     import torch
 
     if count < 1:
@@ -177,7 +178,9 @@ def _use_threads(count: int) -> None:
     cores = os.cpu_count() or 1
     if count > cores:  # thousands of them end the process
         warnings.warn(f"--threads {count}: {cores} are used, one a core.", InputWarning, stacklevel=2)
-    torch.set_num_threads(min(count, cores))
+        count = cores
+    torch.set_num_threads(count)
+    return count
 
 
 def _use_example(arguments: argparse.Namespace) -> None:

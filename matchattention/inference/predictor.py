@@ -115,8 +115,8 @@ class Predictor:
 
         Args:
             left: left view or first frame: a path, a Pillow image, or an array (H, W), (H, W, 3) or (H, W, 4),
-                uint8 or uint16; or a tensor (3, H, W) or (B, 3, H, W), uint8 or float in [0, 1], on any device. The
-                result of a batch has arrays with an axis more in front; `result[i]` is one pair's.
+                uint8, uint16 or float in [0, 1]; or a tensor (3, H, W) or (B, 3, H, W), uint8 or float, on any device.
+                The result of a batch has arrays with an axis more in front; `result[i]` is one pair's.
             right: right view or second frame, the same size.
             initial: the prediction of a similar pair (a video's last frame) to start from.
             check: in place of the predictor's own `check`.
@@ -141,7 +141,7 @@ class Predictor:
         """Match many pairs, those of one size together in one pass (or as many at once as memory holds).
 
         Args:
-            pairs: of images, as `__call__` takes them; not of tensors, which come as (B, 3, H, W).
+            pairs: of images, as `__call__` takes them. Tensors of a batch, (B, 3, H, W), go to `__call__` themselves.
             check: in place of the predictor's own `check`.
 
         Returns:

@@ -476,7 +476,7 @@ def test_a_broken_tiff_is_one_sentence(tmp_path, capsys) -> None:
         (["--camera", "fx=200,baseline=0.1,width=nan,height=96"], "width is a whole number"),
         (["--camera", "fx=200,baseline=0.1,width=160.5,height=96"], "width is a whole number"),
         (["--camera", "fx=200", "--baseline", "abc"], "invalid float value: 'abc'"),
-        (["--colour"], "unrecognized arguments: --colour"),
+        (["--colour"], "predict: unrecognized arguments: --colour; see matchattention predict --help"),
     ],
 )
 def test_options_that_cannot_be_are_one_sentence(tmp_path, checkpoint, capsys, options, words: str) -> None:
