@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import torch
 
-import matchattention
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this tree's package, whichever is installed
+
 from matchattention.models import checkpoint
 
+ROOT = Path(__file__).resolve().parents[1]
 _PHOTOS = (
     "textured with procedural patterns and freely licensed photographs (docs/photo-bank.md); no pair of any public "
     "benchmark was trained on"
@@ -57,7 +60,7 @@ def main() -> None:
         "last_run": {key: metadata[key] for key in ("pairs", "steps", "training_seconds", "recipe") if key in metadata},
         "results": [measured(path) for path in arguments.results],
     }
-    target = Path(matchattention.__file__).parent / "weights" / f"{arguments.name}.safetensors"
+    target = ROOT / "matchattention" / "weights" / f"{arguments.name}.safetensors"
     target.parent.mkdir(exist_ok=True)
     checkpoint.save(checkpoint.read_weights(arguments.source), target, config, card, torch.float16)
     print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
