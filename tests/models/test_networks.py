@@ -83,6 +83,17 @@ def test_forward_backward_save_load(name, tmp_path):
         assert torch.equal(again(image0, image1).field, network.eval()(image0, image1).field)
 
 
+def test_fields_right_after_an_upsampling_are_supervised_like_self_attention():
+    network = small("rt").eval()
+    with torch.no_grad():
+        steps = network(*images()).steps
+    blocks = [("self", "cross")] * 2, [("self", "cross")], [("self", "cross")], [("self", "cross")]
+    kinds = [(32, kind) for pair in blocks[0] for kind in pair]
+    for scale, stage in zip((16, 8, 4), blocks[1:]):
+        kinds += [(scale, "self"), *((scale, kind) for pair in stage for kind in pair)]
+    assert [(step.scale, step.kind) for step in steps] == kinds
+
+
 TINY = dict(channels=(16, 16, 16, 16), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
 

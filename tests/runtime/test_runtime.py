@@ -82,6 +82,14 @@ def test_a_graph_is_made_for_the_third_pair_of_a_size(graphs) -> None:
     assert match.ran == "eager-graph"
 
 
+def test_a_pair_with_a_start_is_a_videos_and_gets_its_graph_at_once(graphs) -> None:
+    match = Runtime(Oracle().knowing(32))
+    match(*images(), torch.zeros(2, 16, 32, 2))
+    assert graphs.made == [((1, 3, 16, 32), True)]
+    match(*images())
+    assert len(graphs.made) == 1
+
+
 def test_only_the_latest_sizes_keep_their_graphs(graphs) -> None:
     match = Runtime(Oracle().knowing(32), mode="eager-graph")
     for width in (32, 48, 64, 80, 96, 32, 96):
