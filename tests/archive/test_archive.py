@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from matchattention.archive.manifest import read_manifest
-from matchattention.archive.results import Store, read_rows
+from matchattention.archive.results import Store, encode_confidence, read_rows
 from matchattention.cli.main import main
 from matchattention.data.png import read_png16
 from matchattention.errors import InputError
@@ -153,3 +153,8 @@ def test_bad_manifests_are_one_sentence(tmp_path, content, message):
         read_manifest([str(tmp_path / "m.csv")])
     with pytest.raises(InputError, match="does not exist"):
         read_manifest([str(tmp_path / "missing.csv")])
+
+
+def test_confidence_is_kept_in_255_steps():
+    stored = np.asarray(Image.open(io.BytesIO(encode_confidence(np.array([[0.0, 0.5, 1.0]], np.float32)))))
+    assert stored.tolist() == [[0, 128, 255]]

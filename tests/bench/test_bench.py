@@ -271,3 +271,14 @@ def test_idle_share_is_what_no_kernel_fills():
 
     assert idle_share(1500.0, 2.0) == pytest.approx(0.25)
     assert idle_share(2100.0, 2.0) == 0.0
+
+
+def test_median_and_90th_of_a_hundred_runs(monkeypatch):
+    monkeypatch.setattr(timing, "_clock", lambda function, runs: [float(ms) for ms in range(100, 0, -1)])
+    found = timing.measure(lambda: None, torch.device("cpu"), 0.0)
+    assert (found.median_ms, found.p90_ms) == (51.0, 91.0)
+
+
+def test_a_copy_reads_and_writes_every_byte(monkeypatch):
+    monkeypatch.setattr(timing, "measure", lambda *call, **options: timing.Timing(2.0, 2.0, 1, None))
+    assert timing.copy_bandwidth(torch.device("cpu")) == pytest.approx(2 * 2**24 * 4 / 2e-3)

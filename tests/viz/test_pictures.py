@@ -168,3 +168,44 @@ def test_pictures_are_written_in_the_suffix_format(tmp_path) -> None:
     viz.write_picture(tmp_path / "colour.jpg", np.zeros((8, 8, 3), np.uint8))
     assert Image.open(tmp_path / "colour.jpg").format == "JPEG"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["colour.jpg", "mask.png"]
+
+
+def test_ticks_stand_beside_the_colours_of_their_values() -> None:
+    picture = np.full((200, 120, 3), 77, np.uint8)
+    rows = []
+    for tick in (0.0, 10.0, 40.0):
+        margin = viz.with_scale_bar(picture, 0, 40, "", "dusk", ticks=[tick], words=lambda value: "")[:, 120:]
+        (y,) = np.unique(np.nonzero((margin == 30).all(-1))[0])
+        rows.append(y)
+        bar = margin[y, 8].astype(int)
+        np.testing.assert_allclose(bar, viz.colormap("dusk")[round(tick / 40 * 1023)].astype(int), atol=8)
+    assert rows[0] > rows[1] > rows[2]
+
+
+def test_flow_hues_go_round_from_right_over_down() -> None:
+    flow = np.array([[(4, 0), (0, 4), (-4, 0), (0, -4)]], np.float32)
+    red, yellow, green, violet = viz.flow_picture(flow, longest=4, wheel=False)[0].astype(int)
+    assert red.argmax() == 0
+    assert yellow.argmin() == 2
+    assert green.argmin() == 0
+    assert violet.argmax() == 2
+
+
+def test_evolution_leaves_out_the_padding_at_the_top() -> None:
+    some = matches()
+    position = torch.zeros(2, 2, 3, 2)
+    position[0, 0, :, 0], position[0, 1, :, 0] = -0.34, -0.6  # 10.9 and 19.2 px
+    frames = viz.evolution_frames(some._replace(initial=Initial(position, None)))
+    rows = frames[0][1][:, 0].astype(int)  # (60, 3)
+    assert (rows[:28] == rows[0]).all()
+    assert (rows[28:] == rows[59]).all()
+    assert (rows[0] != rows[59]).any()
+
+
+def test_arrows_belong_to_the_pixels_below_the_padding() -> None:
+    positions = np.zeros((16, 24, 1, 2), np.float32)
+    positions[10, 9] = (3.0, 0.0)  # the token of pixel (36, 36): four padded rows are above it
+    drawn = viz.self_position_arrows(np.zeros((60, 90, 3), np.uint8), positions, spacing=24)
+    y, x = np.nonzero((drawn != drawn[0, 0]).any(-1))
+    assert abs(y.mean() - 36) < 1.5
+    assert x.min() >= 34
