@@ -19,6 +19,7 @@ FloatImage = NDArray[np.floating[Any]]
 # No estimate claims to be better than this: two views that agree can still be wrong together.
 _FINEST_DISPARITY_ERROR = 0.25  # px
 _LARGEST_EXTENT = 10**6  # px
+_SMALLEST_BASELINE = 0.001  # metres: endoscopes have a few millimetres
 LARGEST_BASELINE = 10.0  # metres: a longer one is most likely in millimetres
 
 
@@ -63,6 +64,13 @@ class StereoCamera:
             warnings.warn(
                 f"A baseline of {self.baseline:g} m is longer than any rig's: if the number is in millimetres, give "
                 f"{self.baseline / 1000:g}.",
+                InputWarning,
+                stacklevel=3,
+            )
+        if self.baseline < _SMALLEST_BASELINE:
+            warnings.warn(
+                f"A baseline of {self.baseline:g} m is shorter than any rig's: check its unit, which is the metre, in "
+                "Middlebury's calib.txt the millimetre.",
                 InputWarning,
                 stacklevel=3,
             )

@@ -116,6 +116,13 @@ def test_depth_png_is_millimetres_and_zero_where_unknown(tmp_path) -> None:
     np.testing.assert_array_equal(read_png16(tmp_path / "depth.png")[0], [1234, 0, 0, 1, 65500, 0])
 
 
+def test_metres_where_millimetres_belong_are_suspected(tmp_path) -> None:
+    text = "cam0=[700 0 300; 0 700 200; 0 0 1]\ncam1=[700 0 300; 0 700 200; 0 0 1]\nbaseline=0.193\n"
+    (tmp_path / "calib.txt").write_text(text)
+    with pytest.warns(InputWarning, match=r"0.000193 m is shorter than any rig's: check its unit"):
+        StereoCamera.from_file(tmp_path / "calib.txt")
+
+
 def test_a_baseline_in_millimetres_is_suspected() -> None:
     with pytest.warns(InputWarning, match=r"millimetres, give 0\.075"):
         StereoCamera(fx=450.0, baseline=75.0)
