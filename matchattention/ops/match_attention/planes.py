@@ -45,11 +45,10 @@ def match_attention_planes(
     batch, height, width, heads, channels = q.shape
     total = torch.promote_types(q.dtype, torch.float32)
     keys = window[0] * window[1]
-    both = torch.cat((k, v), -1).to(total)  # (B, H, W, heads, c + c_v)
-    if relative_position.shape[3] > 1:  # heads look at places of their own: a map for each
-        both = both.movedim(3, 0).unsqueeze(4).contiguous()
-    else:
-        both = both.unsqueeze(0)
+    maps = relative_position.shape[3]  # heads that look at places of their own have a map each
+    both = k.new_empty(maps, batch, height, width, heads // maps, channels + v.shape[-1], dtype=total)
+    both[..., :channels] = k.movedim(3, 0).unsqueeze(4) if maps > 1 else k
+    both[..., channels:] = v.movedim(3, 0).unsqueeze(4) if maps > 1 else v
     rows = max(1, NUMBERS_AT_ONCE // max(batch * width * heads * keys * both.shape[-1], 1))
     out = v.new_empty(v.shape)
     weights = both.new_empty(*q.shape[:4], keys) if need_weights else None
@@ -57,7 +56,8 @@ def match_attention_planes(
         band = slice(top, min(top + rows, height))
         placed = windows(relative_position[:, band], window, top, height)
         near = _fetch(both, placed, window)  # (rows, columns, c + c_v, heads, N)
-        queries = q[:, band].permute(4, 3, 0, 1, 2).to(total).reshape(channels, heads, -1)
+        queries = q[:, band].flatten(3).to(total).flatten(0, 2).t().contiguous()
+        queries = queries.view(heads, channels, -1).transpose(0, 1)
         sampled = sample_windows(_scores(queries, near[:, :, :channels], similarity), *_shares(placed))
         sampled = sampled.flatten(0, 1)  # (rows * columns, heads, N)
         found = _weighted_sum(sampled, near[:, :, channels:], window)
