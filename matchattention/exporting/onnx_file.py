@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 import matchattention
-from matchattention.errors import InputError
 from matchattention.exporting.int8 import quantise, rendered_pairs
 from matchattention.exporting.packages import require
 from matchattention.exporting.program import NAMES, trace
 from matchattention.models.network import MatchNetwork
 
 OPSET = 20  # the first with Gelu as one operator
-_LARGEST = 1_900_000_000  # bytes: protobuf ends at 2 GiB
 
 
 def write_onnx(model: MatchNetwork, path: Path, size: tuple[int, int] | None = None, precision: str = "fp32") -> None:
@@ -35,9 +33,6 @@ def write_onnx(model: MatchNetwork, path: Path, size: tuple[int, int] | None = N
         require(package, "export", "ONNX export")
     import torch
 
-    number_bytes = 2 if precision == "fp16" else 4
-    if sum(weight.numel() for weight in model.parameters()) * number_bytes > _LARGEST:
-        raise InputError("This network's weights do not fit into one ONNX file (2 GiB): try --precision fp16 or .pt2.")
     inputs, outputs = NAMES[model.config.task]
     program = trace(model, size, precision)
     with warnings.catch_warnings(), _quiet():

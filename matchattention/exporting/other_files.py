@@ -40,6 +40,9 @@ def write_pt2(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if compiled:
-            torch._inductor.aoti_compile_and_package(program, package_path=os.fspath(path))
+            facts = {"task": model.config.task, "size": "any" if size is None else f"{size[0]}x{size[1]}"}
+            torch._inductor.aoti_compile_and_package(
+                program, package_path=os.fspath(path), inductor_configs={"aot_inductor.metadata": facts}
+            )
         else:
             torch.export.save(program, path)

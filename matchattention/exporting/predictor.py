@@ -114,7 +114,8 @@ class ExportedPredictor:
     def _padded(self, height: int, width: int) -> tuple[int, int]:
         size = self.runtime.size
         if size is None:
-            return height + -height % COARSEST, width + -width % COARSEST
+            rows, columns = max(height, self.runtime.least), max(width, self.runtime.least)
+            return rows + -rows % COARSEST, columns + -columns % COARSEST
         if height > size[0] or width > size[1]:
             raise InputError(
                 f"This file is fixed to {size[0]}x{size[1]} (height x width), the images are {height}x{width}: "

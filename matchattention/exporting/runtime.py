@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from matchattention.errors import InputError
 from matchattention.exporting.packages import require
+from matchattention.models.network import COARSEST
 
 Array = NDArray[np.float32]
 OPENVINO_PRECISIONS = {"auto": "f32", "fp32": "f32", "bf16": "bf16"}
@@ -23,11 +25,13 @@ class Runtime(Protocol):
         task: "stereo" or "flow".
         size: (H, W) px that the file is fixed to, or None.
         takes_start: whether a call may give `initial`.
+        least: px, the shortest side of an image that the file takes.
     """
 
     task: str
     size: tuple[int, int] | None
     takes_start: bool
+    least: int
 
     def __call__(self, first: Array, second: Array, initial: Array | None = None) -> tuple[Array, Array]:
         """Outputs of (N, 3, H, W) fp32 images in [0, 255]; see `ExportedNetwork`."""
@@ -42,6 +46,7 @@ class OnnxRuntime:
     """
 
     takes_start = True
+    least = COARSEST
 
     def __init__(self, path: str | Path, threads: int = 0) -> None:
         runtime = require("onnxruntime", "export", "Running an .onnx file")
@@ -76,6 +81,7 @@ class OpenVinoRuntime:
     """
 
     takes_start = False
+    least = COARSEST
 
     def __init__(self, path: str | Path, precision: str = "f32", threads: int = 0) -> None:
         openvino = require("openvino", "openvino", "Running with OpenVINO")
@@ -103,23 +109,30 @@ class TorchRuntime:
     """A .pt2 file: a torch.export program or an AOTInductor package."""
 
     takes_start = False
+    least = 2 * COARSEST  # the tracer takes a side of one token for a constant
 
     def __init__(self, path: str | Path) -> None:
         import torch
 
         try:
-            self._run: Any = torch._inductor.aoti_load_package(str(path))
-            self.task, self.size = "stereo", None
-        except Exception:
-            try:
-                program = torch.export.load(str(path))
-            except Exception as error:
-                raise InputError(f"{path} is not a .pt2 file that PyTorch reads ({_first_line(error)}).") from None
+            with zipfile.ZipFile(path) as archive:
+                compiled = any("/aotinductor/" in name for name in archive.namelist())
+            if compiled:
+                self._run: Any = torch._inductor.aoti_load_package(str(path))
+                facts = self._run.loader.get_metadata()
+                self.task, self.size = facts["task"], None
+                if facts["size"] != "any":
+                    height, width = facts["size"].split("x")
+                    self.size = int(height), int(width)
+                return
+            program = torch.export.load(str(path))
             self._run = program.module()
             shapes = [node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"]
             self.size = _fixed(list(shapes[-1]))
             result = next(iter(program.graph.output_node().args[0])).meta["val"]  # type: ignore[arg-type, union-attr]
             self.task = "stereo" if result.dim() == 3 else "flow"
+        except Exception as error:
+            raise InputError(f"{path} is not a .pt2 file of 'matchattention export' ({_first_line(error)}).") from None
 
     def __call__(self, first: Array, second: Array, initial: Array | None = None) -> tuple[Array, Array]:
         import torch
@@ -128,8 +141,6 @@ class TorchRuntime:
             raise InputError(".pt2 files take no `initial`: use the .onnx file.")
         with torch.inference_mode():
             a, b = self._run(torch.from_numpy(first), torch.from_numpy(second))
-        if a.dim() == 4:
-            self.task = "flow"
         return a.numpy(), b.numpy()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from matchattention.exporting.other_files import write_openvino, write_pt2
 from matchattention.exporting.program import PRECISIONS
 from matchattention.exporting.runtime import SUFFIXES, OnnxRuntime, OpenVinoRuntime, Runtime, TorchRuntime
 from matchattention.models.network import COARSEST, MatchNetwork
+
+_LARGEST = 1_900_000_000  # bytes of weights: protobuf ends at 2 GiB, the graph included
 
 
 class Exported(NamedTuple):
@@ -33,7 +36,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    model: MatchNetwork | str,
+    model: MatchNetwork | str | Path,
     path: str | Path,
     size: tuple[int, int] | None = None,
     precision: str = "fp32",
@@ -59,12 +62,15 @@ def export(
     """
     path = Path(path)
     check_request(path, size, precision, compiled)
-    if isinstance(model, str):
+    if isinstance(model, (str, Path)):
         from matchattention.models.checkpoint import load
 
         model = load(model)
-    if precision == "int8" and model.config.task != "stereo":
-        raise InputError("int8 is calibrated on stereo scenes and not measured for flow: use fp32 or fp16.")
+    if not isinstance(model, MatchNetwork):
+        raise InputError(f"Only a network can be exported, or the name or file of one, not {type(model).__name__}.")
+    _check_network(model, path, precision)
+    # A copy: what is compared computes in fp32 on the CPU, whatever the caller's network does.
+    model = copy.deepcopy(model).cpu().float().eval()
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export.") as folder:
         temporary = Path(folder) / path.name
         runtime: Runtime
@@ -103,4 +109,16 @@ def check_request(path: Path, size: tuple[int, int] | None, precision: str, comp
     if size is not None and (min(size) < COARSEST or size[0] % COARSEST or size[1] % COARSEST):
         raise InputError(
             f"--size is HEIGHTxWIDTH in multiples of {COARSEST}, such as 480x640; got {size[0]}x{size[1]}."
+        )
+
+
+def _check_network(model: MatchNetwork, path: Path, precision: str) -> None:
+    if precision == "int8" and model.config.task != "stereo":
+        raise InputError("int8 is calibrated on stereo scenes and not measured for flow: use fp32 or fp16.")
+    # OpenVINO's files and quantised ones are made from an ONNX file in fp32.
+    number_bytes = 2 if precision == "fp16" and path.suffix == ".onnx" else 4
+    if path.suffix != ".pt2" and sum(weight.numel() for weight in model.parameters()) * number_bytes > _LARGEST:
+        raise InputError(
+            "This network's weights in fp32 do not fit into one ONNX file (2 GiB): "
+            "give an --output that ends in .onnx with --precision fp16, or one that ends in .pt2."
         )

@@ -21,6 +21,7 @@ from matchattention.errors import InputError
 from matchattention.exporting import check
 from matchattention.exporting.int8 import SENSITIVE, quantise, rendered_pairs
 from matchattention.exporting.onnx_file import count_nodes
+from matchattention.exporting.other_files import write_pt2
 from matchattention.exporting.predictor import ExportedPredictor
 from matchattention.exporting.program import trace
 from matchattention.exporting.runtime import OnnxRuntime, OpenVinoRuntime, TorchRuntime
@@ -132,17 +133,58 @@ def test_openvino_gives_the_same_at_any_size(tiny, onnx_file, tmp_path, monkeypa
 def test_torch_export(tmp_path):
     done = ma.export(lively(SHORT), tmp_path / "tiny.pt2", size=(64, 96))
     assert TorchRuntime(done.path).size == (64, 96)
+    assert ExportedPredictor(done.path).task == "stereo"
     assert max(difference.mean for difference in done.differences) < 1e-4
 
 
-def test_torch_export_of_any_size_and_batch():
+def test_a_network_that_computes_in_half_is_compared_in_fp32(tmp_path):
+    model = lively(SHORT).bfloat16().train()
+    done = ma.export(model, tmp_path / "tiny.pt2", size=(64, 96))
+    assert max(difference.mean for difference in done.differences) < 1e-4
+    assert model.training
+    assert next(model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("model", [Path("nowhere.safetensors"), 3], ids=str)
+def test_what_is_no_network(model, tmp_path):
+    with pytest.raises(InputError):
+        ma.export(model, tmp_path / "rt.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+class _Still(torch.nn.Module):
+    """Two images in, no motion out."""
+
+    def forward(self, first, second):
+        return 0 * first[:, :2] + 0 * second[:, :2], 0 * second[:, :2]
+
+
+def test_a_compiled_file_says_its_task_and_size(tmp_path, monkeypatch, capfd):
+    """Not the network itself, whose kernels a compiler needs minutes for."""
+    zeros = torch.zeros(1, 3, 64, 96)
+    monkeypatch.setattr(
+        "matchattention.exporting.other_files.trace", lambda *_, **__: torch.export.export(_Still(), (zeros, zeros))
+    )
+    write_pt2(lively(VARIANTS["flow"]), tmp_path / "still.pt2", (64, 96), compiled=True)
+    capfd.readouterr()
+    exported = ExportedPredictor(tmp_path / "still.pt2")
+    assert (exported.task, exported.runtime.size) == ("flow", (64, 96))
+    assert exported.field(*images(20, 33)).shape == (2, 20, 33, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_torch_export_of_any_size_and_batch(tmp_path):
     model = lively(SHORT)
-    program = trace(model, start=False).module()
+    traced = trace(model, start=False)
+    program = traced.module()
     for batch, height, width in ((1, 64, 96), (3, 96, 64)):
         pair = images(height, width, batch)
         with torch.inference_mode():
             found = torch.cat([sign * field for sign, field in zip((-1, 1), program(*pair))])
             assert (found - expected(model, *pair)).abs().mean() < 1e-3
+    torch.export.save(traced, tmp_path / "any.pt2")
+    small = [np.random.default_rng(0).integers(0, 255, (20, 33, 3), np.uint8) for _ in range(2)]
+    assert ExportedPredictor(tmp_path / "any.pt2").match(*small).disparity.shape == (20, 33)
 
 
 def test_int8_leaves_sensitive_layers_alone(onnx_file, tmp_path):
@@ -168,6 +210,14 @@ def test_calibration_scenes_are_always_the_same(monkeypatch):
     assert first[0].shape == (1, 3, 64, 96)
     assert first[0].std() > 5
     np.testing.assert_array_equal(first[1], again[1])
+
+
+@pytest.mark.parametrize(("name", "precision"), [("xl.onnx", "fp32"), ("xl.onnx", "int8"), ("xl.xml", "fp16")])
+def test_networks_beyond_protobufs_limit_are_told_what_works(name, precision, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("matchattention.exporting.write._LARGEST", 1000)
+    with pytest.raises(InputError, match=r"\.onnx with --precision fp16, or one that ends in \.pt2"):
+        ma.export(tiny, tmp_path / name, precision=precision)
+    assert not list(tmp_path.iterdir())
 
 
 def test_int8_is_for_stereo(tmp_path):
