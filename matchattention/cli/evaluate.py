@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matchattention.cli.patterns import PATTERNS, add_pattern_options, given_patterns
 from matchattention.data import datasets
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
     from matchattention.evaluation.runner import OnScene
 
-_PATTERN_OPTIONS = {field.name: field.name.replace("_", "-") for field in fields(datasets.FolderPatterns)}
 
 _EPILOG = """\
 examples:
@@ -63,10 +63,7 @@ def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", metavar="DATASET", choices=list(datasets.DATASETS), help="one of the names above")
     parser.add_argument("root", metavar="ROOT", type=Path, help="the folder it was unpacked into")
     parser.add_argument("--split", help="which part; the first one listed unless told")
-    patterns = parser.add_argument_group("file names of folder and folder-flow, * stands for any text")
-    for name, option in _PATTERN_OPTIONS.items():
-        kind = float if name == "png_scale" else str
-        patterns.add_argument(f"--{option}", type=kind, metavar="SCALE" if kind is float else "PATTERN")
+    add_pattern_options(parser, "folder and folder-flow")
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +82,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def open_dataset(arguments: argparse.Namespace) -> datasets.Dataset:
     """The dataset that the options name."""
-    given = {name: getattr(arguments, name) for name in _PATTERN_OPTIONS if getattr(arguments, name) is not None}
+    given = given_patterns(arguments)
     defaults = datasets.FLOW_PATTERNS if arguments.dataset == "folder-flow" else datasets.FolderPatterns()
     patterns = replace(defaults, **given) if given else None
     return datasets.open(arguments.dataset, arguments.root, arguments.split, patterns)
@@ -180,7 +177,7 @@ def _on_scene(arguments: argparse.Namespace, total: int) -> OnScene:
 def _typed(arguments: argparse.Namespace) -> str:
     """The command without folders of this machine: it goes into files that are shared."""
     words = ["matchattention", "evaluate", arguments.dataset, arguments.root.resolve().name]
-    for name in ("split", "model", *_PATTERN_OPTIONS, "limit"):
+    for name in ("split", "model", *PATTERNS, "limit"):
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", Path(value).name if name == "model" else str(value)]

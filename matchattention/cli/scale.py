@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs-per-second", type=float, help="of one GPU, measured")
     parser.add_argument("--pairs", type=float, action="append", help="to train on (32e6), or in the archive (1e6, 1e9)")
     training = parser.add_argument_group("training")
-    training.add_argument("--model", default="xl")
+    training.add_argument("--model", default="xl", help="a network of `matchattention models` (xl)")
     training.add_argument("--size", default="512x768", metavar="HxW", help="crop (512x768)")
     training.add_argument("--batch", type=int, default=4, help="pairs a step and GPU at that rate (4)")
     training.add_argument("--gpus", type=int, action="append", help="repeat for a table (1, 8, 64, 512)")

@@ -7,7 +7,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matchattention.cli.train_recipe import LAYOUT, adjusted_preset
+from matchattention.cli.patterns import add_pattern_options
+from matchattention.cli.train_recipe import adjusted_preset
 from matchattention.errors import InputError
 
 if TYPE_CHECKING:
@@ -113,16 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--validate", action="append", metavar="NAME[/SPLIT]:PATH", help="pairs to measure with, never trained on"
     )
-    for name in LAYOUT:
-        kind = float if name == "png_scale" else str
-        data.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar="SCALE" if kind is float else "PATTERN",
-            help="what 16-bit PNG disparities are divided by (256)"
-            if kind is float
-            else f"file names of --data folder:PATH: {name}, * stands for any text",
-        )
+    add_pattern_options(parser, "--data folder:PATH")
     where = parser.add_argument_group("where")
     where.add_argument("--name", help="folder under runs/ (the preset's name)")
     where.add_argument("--output", type=Path, help="folder of the run instead of runs/NAME")
@@ -194,6 +186,10 @@ def _train(arguments: argparse.Namespace, preset: Preset) -> None:
         fresh = arguments.fresh and not distributed.restarted()
         if has_state(folder) and not fresh and (resume is None or distributed.restarted()):
             resume = folder
+        if preset.fine_tunes and preset.start is None and resume is None:
+            raise InputError(
+                f"{arguments.preset} fine-tunes trained weights: say which with --start, a shipped model's name or a file"
+            )
         torch.manual_seed(preset.seed)
         held_out: list[RealPair] = []
         source = make_source(preset.sources, preset.seed, device, held_out, replicas, preset.accumulate)

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
+from matchattention.cli.patterns import given_patterns
 from matchattention.cli.sizes import parse_size
 from matchattention.errors import InputError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matchattention.training.schedule import ScheduleConfig
 
 # Options that name the files of a folder dataset, as `FolderPatterns` calls them.
-LAYOUT = ("left", "right", "truth", "visible", "occluded", "invalid", "png_scale")
 
 
 def adjusted_preset(preset: Preset, arguments: argparse.Namespace) -> Preset:
@@ -112,7 +112,7 @@ def _sources(preset: Preset, arguments: argparse.Namespace) -> tuple[SourceConfi
     sources = list(preset.sources)
     if arguments.source:
         sources = [parse_source(text) for text in arguments.source]
-    layout = {name: value for name in LAYOUT if (value := getattr(arguments, name)) is not None}
+    layout = given_patterns(arguments)
     fields: dict[str, Any] = {}
     if arguments.augment:
         fields["augmentation"] = _augmentation(arguments.augment)
