@@ -10,7 +10,7 @@ A mode says whose kernels run, and whether they are replayed as one CUDA graph:
 
 | mode | kernels | replayed |
 |---|---|---|
-| eager, eager-graph | PyTorch's, and ours between its matrix products (`lean`) | no, yes |
+| eager, eager-graph | PyTorch's, and ours between its matrix products (`lean`); on a CPU oneDNN's (`cpu`) | no, yes |
 | compiled, compiled-graph | inductor's, after minutes of compiling | no, yes |
 | fused, fused-graph | ours, everything between two convolutions in one (`fused`) | no, yes |
 

@@ -1,8 +1,8 @@
 """Matrix products by oneDNN, which takes what follows them into the same pass.
 
-PyTorch's own linear layer goes to MKL, which uses half of an AVX-512 unit on processors that Intel did not make, and
-copies the bias to every row first. The operators are those that `torch.compile` calls; they are not promised to stay,
-so they are tried before they are used.
+PyTorch's own linear layer goes to MKL, which was half as fast on an AMD processor with AVX-512, and copies the bias to
+every row first. The operators are those that `torch.compile` calls; they are not promised to stay, so they are tried
+before they are used.
 """
 
 from __future__ import annotations
