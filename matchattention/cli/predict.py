@@ -321,12 +321,14 @@ def record_of(
 
 
 def _run_pairs(arguments: argparse.Namespace, pairs: list[Pair], single: bool) -> None:
-    from matchattention.inference.outputs import require_writable
+    from matchattention.inference.outputs import require_own_results, require_writable
 
     output = None if arguments.output is None else Path(arguments.output)
     if output is not None:
         require_writable(output)
     if single:
+        if output is not None:
+            require_own_results(output)
         pairs[0].read()  # a wrong file is told before the model is loaded
         load_camera(arguments, pairs[0].left)
     predictor = load_predictor(arguments)

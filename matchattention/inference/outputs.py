@@ -17,7 +17,7 @@ from matchattention.data.reading import is_address
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.prediction import Prediction
-from matchattention.inference.result_files import MEANINGS, RECORD, files_of
+from matchattention.inference.result_files import KINDS, MEANINGS, RECORD, files_of
 
 # Whoever gives such a name as a folder means one file.
 _FILES = {
@@ -42,9 +42,12 @@ _FILES = {
 def whole_folder(folder: Path) -> Iterator[Path]:
     """Yield a folder to write into; its files move to `folder` when the block ends well, else nothing stays.
 
-    An existing `folder` keeps what is not ours, and loses what an earlier prediction left there. The record goes first
-    and comes last: a folder whose writing was cut off in the middle never counts as done. Folders made on the way are
-    removed again after a failure.
+    An existing `folder` keeps what is not ours, and loses what an earlier prediction left there. Its record becomes
+    invalid first and valid last: a folder whose writing was cut off in the middle never counts as done. Folders made on
+    the way are removed again after a failure.
+
+    Raises:
+        InputError: a prediction would replace files that none has written.
     """
     made = _make_parents(folder)
     _remove_leftovers(folder)
@@ -55,10 +58,18 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             stage.chmod(0o777 & ~_umask())  # mkdtemp made it private
             if folder.is_dir():
                 new = {file.name for file in stage.iterdir()}
-                for name in [RECORD, *sorted(set(MEANINGS) - new)]:
-                    (folder / name).unlink(missing_ok=True)
+                ours = _is_result(folder)
+                if RECORD in new:
+                    require_own_results(folder)
+                if ours or RECORD in new:
+                    (folder / RECORD).write_text('{"unfinished": true}\n')
+                if ours:
+                    for name in sorted(set(MEANINGS) - new - {RECORD}):
+                        (folder / name).unlink(missing_ok=True)
                 for name in sorted(new - {RECORD}) + [RECORD] * (RECORD in new):
                     os.replace(stage / name, folder / name)
+                if RECORD not in new:
+                    (folder / RECORD).unlink(missing_ok=True)
             else:
                 os.rename(stage, folder)
         finally:
@@ -84,6 +95,24 @@ def require_writable(folder: Path) -> None:
         raise InputError(f"{existing} is a file: {folder} cannot be made in it.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"Nothing can be written into {existing}: choose another --output or change its permissions.")
+
+
+def require_own_results(folder: Path) -> None:
+    """Refuse a folder with files called like results that no prediction has written: a camera's depth.png, say."""
+    if _is_result(folder):
+        return
+    foreign = [name for name in MEANINGS if (folder / name).exists()]
+    if foreign:
+        raise InputError(
+            f"{folder} holds {', '.join(foreign)} but no {RECORD}, so they are not ours to replace: "
+            "give another folder as --output."
+        )
+
+
+def _is_result(folder: Path) -> bool:
+    """Whether a prediction was written here: its record is there, or where that was deleted all files of some kind."""
+    kinds = (names for names in KINDS.values() if len(names) > 1)
+    return (folder / RECORD).exists() or any(all((folder / name).exists() for name in names) for names in kinds)
 
 
 def write_prediction(

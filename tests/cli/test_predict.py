@@ -346,6 +346,14 @@ def test_another_pair_leaves_nothing_of_the_first(tmp_path, checkpoint) -> None:
     assert names(out) == FILES
 
 
+def test_a_folder_with_a_depth_of_its_own_keeps_it(tmp_path, checkpoint, capsys) -> None:
+    pair = write_pair(tmp_path)
+    (tmp_path / "depth.png").write_text("mine")
+    assert main(["predict", *pair, "--output", str(tmp_path), "--model", checkpoint]) == 2
+    assert "depth.png but no prediction.json" in capsys.readouterr().err
+    assert names(tmp_path) == ["depth.png", "left.png", "right.png"]
+
+
 def test_a_baseline_beside_numbers_and_a_negative_depth(tmp_path, checkpoint, capsys) -> None:
     common = ["predict", *write_pair(tmp_path), "--output", str(tmp_path / "result"), "--model", checkpoint]
     assert main([*common, "--camera", "fx=200", "--baseline", "0.1", "--threads", "1"]) == 0

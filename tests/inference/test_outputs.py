@@ -92,7 +92,7 @@ def test_killed_between_renames_is_not_done(tmp_path, monkeypatch) -> None:
 def test_another_pairs_files_and_a_killed_runs_leftovers_go(tmp_path) -> None:
     folder = tmp_path / "result"
     folder.mkdir()
-    for name in ("cloud.ply", "evolution.gif", "mine.txt"):
+    for name in ("cloud.ply", "evolution.gif", "mine.txt", RECORD):
         (folder / name).write_text("old")
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -102,6 +102,46 @@ def test_another_pairs_files_and_a_killed_runs_leftovers_go(tmp_path) -> None:
         (stage / "disparity.pfm").write_text("new")
     assert tree(tmp_path) == {"result/disparity.pfm": "new", "result/mine.txt": "old"}
     assert not leftover.exists()
+
+
+def test_what_no_prediction_has_written_is_not_touched(tmp_path) -> None:
+    """A data set's folder may hold a depth.png of its own."""
+    (tmp_path / "depth.png").write_text("mine")
+    with whole_folder(tmp_path) as stage:  # as rectify does
+        (stage / "left.png").write_text("new")
+    assert tree(tmp_path) == {"depth.png": "mine", "left.png": "new"}
+
+    def predict() -> None:
+        with whole_folder(tmp_path) as stage:
+            (stage / "disparity.pfm").write_text("new")
+            (stage / RECORD).write_text("{}")
+
+    with pytest.raises(InputError, match=r"depth\.png but no prediction\.json"):
+        predict()
+    assert tree(tmp_path) == {"depth.png": "mine", "left.png": "new"}
+
+
+def test_killed_between_renames_stays_ours(tmp_path, monkeypatch) -> None:
+    def write(text: str) -> None:
+        with whole_folder(tmp_path / "result") as stage:
+            for name in ("disparity.pfm", "occlusion.png"):
+                (stage / name).write_text(text)
+            (stage / RECORD).write_text("{}")
+
+    (tmp_path / "result").mkdir()
+    real = os.replace
+
+    def killed(source, target) -> None:
+        if Path(target).name == "occlusion.png":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outputs.os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write("old")
+    write("new")
+    assert tree(tmp_path / "result") == {"disparity.pfm": "new", "occlusion.png": "new", RECORD: "{}"}
 
 
 def test_a_relative_folder_that_does_not_exist_is_fine(tmp_path, monkeypatch) -> None:
