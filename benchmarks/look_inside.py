@@ -1,6 +1,6 @@
 """What every block of a stereo network contributes, and what goes from scale to scale.
 
-    python benchmarks/look_inside.py middlebury ../shared/data/MiddEval3 --split trainingQ --model rt
+    python benchmarks/look_inside.py middlebury DATA/MiddEval3 --split trainingQ --model rt
 
 Prints the mean end-point error (all known pixels) after the initial blocks, after every attention and at full
 resolution: a scale whose blocks change nothing has learned nothing. Then, for each ReLU between two scales, how many

@@ -188,7 +188,7 @@ def _train(arguments: argparse.Namespace, preset: Preset) -> None:
             resume = folder
         if preset.fine_tunes and preset.start is None and resume is None:
             raise InputError(
-                f"{arguments.preset} fine-tunes trained weights: say which with --start, a shipped model's name or a file"
+                f"{arguments.preset} fine-tunes trained weights: name them with --start, such as --start rt"
             )
         torch.manual_seed(preset.seed)
         held_out: list[RealPair] = []

@@ -84,6 +84,7 @@ class Preset:
         summary: One line for the command line's help.
         model: A registered network's name, or a config.
         start: Weights to begin with: None for random ones, else a shipped model's name or a file.
+        fine_tunes: Whether it is meant for trained weights alone, and refuses to begin with random ones.
         stages: Crop sizes in order.
         sources: Where pairs come from.
         loss: The objective.
@@ -105,6 +106,7 @@ class Preset:
     summary: str
     model: str | NetworkConfig = "rt"
     start: str | None = None
+    fine_tunes: bool = False
     stages: tuple[Stage, ...] = (Stage(320, 640, 32),)
     sources: tuple[SourceConfig, ...] = (SourceConfig("scenes"),)
     loss: LossConfig = field(default_factory=LossConfig)

@@ -50,7 +50,8 @@ CARDS = ["--source", "cards", "--size", "32x64:2", "--device", "cpu"]
         (["paper-mix"], "--data-root DIR"),
         (["paper-mix", "--dry-run", "--processes", "64"], "does not divide into 64 processes"),
         (["paper-ablation", "--data", "fsd/shards:nowhere"], "matchattention shard DATASET ROOT"),
-        (["paper-kitti", "--data-root", "nowhere"], "nowhere/vkitti2"),
+        (["paper-kitti", "--data-root", "nowhere"], "--start"),
+        (["paper-kitti", "--data-root", "nowhere", "--start", "rt"], "nowhere/vkitti2"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )

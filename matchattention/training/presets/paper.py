@@ -40,6 +40,7 @@ SCENE_FLOW = Preset(
 
 FINE_TUNED = replace(
     SCENE_FLOW,
+    fine_tunes=True,
     steps=100_000,
     schedule=replace(SCENE_FLOW.schedule, peak=1e-4, warmup_steps=1000),
 )
