@@ -34,10 +34,12 @@ def test_any_size(network, height: int, width: int) -> None:
 
 def test_the_fields_are_the_networks(network) -> None:
     left, right, _ = pair(64, 96)
-    result = Predictor(network, device="cpu", precision="fp32", check=False)(left, right)
+    predict = Predictor(network, device="cpu", precision="fp32", check=False)
+    result = predict(left, right)
     images = [torch.from_numpy(image).permute(2, 0, 1)[None].float() for image in (left, right)]
     with torch.inference_mode():
-        field = network(*images).field.numpy()
+        field = predict.network(*images).field.numpy()
+        np.testing.assert_allclose(field, network(*images).field.numpy(), rtol=1e-5, atol=1e-4)
     np.testing.assert_array_equal(result.relative_position, field[0])
     np.testing.assert_array_equal(result.relative_position_right, field[1])
     np.testing.assert_array_equal(result.disparity, np.maximum(-field[0, ..., 0], 0))
