@@ -4,8 +4,11 @@
 class InputError(ValueError):
     """Something about the given input cannot work; the text says what to do about it.
 
-    The command line prints the text as one sentence and exits with code 2.
+    The command line prints the text as one sentence and exits with code 2. A full stop that is missing is added.
     """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence if sentence.endswith((".", "!", "?", "…")) else f"{sentence}.")
 
 
 class InputWarning(UserWarning):

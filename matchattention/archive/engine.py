@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -74,14 +75,14 @@ def predict_archive(
     except ImportError:
         raise InputError("--engine ray needs Ray: pip install 'matchattention[ray]'") from None
     if options.pairs_per_shard < 1 or options.batch < 1:
-        raise InputError("a shard and a batch hold at least one pair each")
+        raise InputError("A shard and a batch hold at least one pair each")
     store = Store(options.output)
     settings = {"fingerprint": fingerprint(entries, options.deciding()), **asdict(options), "pairs": len(entries)}
     begin(store, settings, options.overwrite)
     groups = [entries[i : i + options.pairs_per_shard] for i in range(0, len(entries), options.pairs_per_shard)]
     there = store.names()
     missing = [number for number in range(len(groups)) if shard_name(number) not in there]
-    skipped = sum(len(groups[number]) for number in range(len(groups)) if number not in set(missing))
+    skipped = len(entries) - sum(len(groups[number]) for number in missing)
     began = time.monotonic()
     if missing:
         started = not ray.is_initialized()
@@ -114,6 +115,7 @@ def _run(
 ) -> None:
     import ray.data
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # its plan of execution is not the user's
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     resources = ray.cluster_resources()
@@ -134,7 +136,7 @@ def _run(
             "check": options.check,
         },
         batch_size=1,
-        concurrency=(min(workers, len(work)), min(workers, len(work))),
+        compute=ray.data.ActorPoolStrategy(size=min(workers, len(work))),
         num_cpus=1,
         num_gpus=1 if on_gpu else 0,
     )

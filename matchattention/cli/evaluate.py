@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.evaluation.runner import evaluate
 
     if arguments.predictions is not None and arguments.model is not None:
-        raise InputError("give either --model or --predictions, not both")
+        raise InputError("Give either --model or --predictions, not both")
     dataset = open_dataset(arguments)
     if arguments.limit is not None:
         if arguments.limit < 1:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.count < 1:
         raise InputError(f"--count {arguments.count} renders nothing; ask for at least 1")
     if arguments.preset not in PRESETS:
-        raise InputError(f"no preset is called {arguments.preset!r}; choose one of {', '.join(PRESETS)}")
+        raise InputError(f"No preset is called {arguments.preset!r}; choose one of {', '.join(PRESETS)}")
     size = parse_size(arguments.size)
     require_writable(arguments.output)
     stream = SceneStream(PRESETS[arguments.preset], size, 1, arguments.seed, choose_device(arguments.device))

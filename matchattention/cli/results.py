@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.data is not None:
         reports += _measured(arguments)
     if not reports:
-        raise InputError("give files of evaluate --json, or --data with a folder of datasets")
+        raise InputError("Give files of evaluate --json, or --data with a folder of datasets")
     markdown = results_markdown(reports)
     if arguments.page is None:
         print(markdown, end="")

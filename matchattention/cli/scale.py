@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     from matchattention.training.plan import footprint
 
     if arguments.model not in NETWORKS:
-        raise InputError(f"unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
+        raise InputError(f"Unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
     height, width = parse_size(arguments.size)
     if not 0 < arguments.efficiency <= 1:
         raise InputError(f"--efficiency lies in (0, 1], not {arguments.efficiency:g}")
@@ -81,5 +81,5 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _positive(value: float | None, name: str) -> float:
     if value is None or not value > 0:
-        raise InputError(f"give {name} above zero: what one GPU was measured to do")
+        raise InputError(f"Give {name} above zero: what one GPU was measured to do")
     return value

@@ -60,7 +60,7 @@ def _model_and_start(preset: Preset, arguments: argparse.Namespace) -> tuple[str
     if arguments.model is None:
         return preset.model, arguments.start or preset.start
     if arguments.model not in NETWORKS:
-        raise InputError(f"unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
+        raise InputError(f"Unknown network '{arguments.model}': choose one of {', '.join(NETWORKS)}")
     # A preset that begins with its own network's weights now begins with the other network's; other starts do not fit.
     own = arguments.model if preset.start == preset.model else None
     return arguments.model, arguments.start or (preset.start if arguments.model == preset.model else own)
@@ -73,7 +73,7 @@ def _schedule(preset: Preset, arguments: argparse.Namespace, batch: int) -> Sche
         changes["peak"] = preset.schedule.peak * (ratio if arguments.scale_rate == "linear" else math.sqrt(ratio))
     if arguments.rate is not None:
         if arguments.scale_rate is not None:
-            raise InputError("give either --rate or --scale-rate, not both")
+            raise InputError("Give either --rate or --scale-rate, not both")
         changes["peak"] = arguments.rate
     if arguments.schedule is not None:
         changes["kind"] = arguments.schedule
@@ -177,7 +177,7 @@ def _augmentation(texts: list[str]) -> AugmentationConfig:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in defaults:
-            raise InputError(f"unknown augmentation '{name}': choose one of {', '.join(defaults)}")
+            raise InputError(f"Unknown augmentation '{name}': choose one of {', '.join(defaults)}")
         try:
             numbers = tuple(
                 type(one)(part) for one, part in zip(_as_tuple(defaults[name]), value.split(","), strict=True)
@@ -203,7 +203,7 @@ def _split_weight(text: str) -> tuple[str, float]:
     except ValueError:
         return text, 1.0  # a path may hold an equals sign
     if not (value > 0 and math.isfinite(value)):
-        raise InputError(f"the weight in '{text}' must be above zero")
+        raise InputError(f"The weight in '{text}' must be above zero")
     return name, value
 
 
@@ -215,10 +215,10 @@ def parse_source(text: str) -> SourceConfig:
     kind, _, preset = name.partition(":")
     if kind not in ("scenes", "photos", "moving-photos", "cards"):
         raise InputError(
-            f"unknown source '{kind}': choose scenes, photos, moving-photos or cards, or name files with --data"
+            f"Unknown source '{kind}': choose scenes, photos, moving-photos or cards, or name files with --data"
         )
     if kind == "scenes" and preset and preset not in SCENES:
-        raise InputError(f"unknown scenes '{preset}': choose one of {', '.join(SCENES)}")
+        raise InputError(f"Unknown scenes '{preset}': choose one of {', '.join(SCENES)}")
     return SourceConfig(kind, weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
 
 

@@ -236,7 +236,7 @@ def read_exr_channels(path: FilePath) -> dict[str, NDArray[Any]]:
     try:
         import OpenEXR
     except ImportError:
-        raise InputError(f"reading {path} needs OpenEXR: pip install 'matchattention[exr]'") from None
+        raise InputError(f"Reading {path} needs OpenEXR: pip install 'matchattention[exr]'") from None
     with OpenEXR.File(str(path), header_only=True) as file:
         lowest, highest = (np.asarray(corner, np.int64) for corner in file.header()["dataWindow"])
         width, height = (int(extent) for extent in highest - lowest + 1)

@@ -105,7 +105,7 @@ def _read_by_opencv(path: Path) -> NDArray[Any]:
     try:
         import cv2
     except ImportError:
-        raise InputError(f"reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
+        raise InputError(f"Reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
     if hasattr(cv2, "setLogLevel"):
         cv2.setLogLevel(0)  # what is wrong with a file is said in one sentence, not in OpenCV's lines too
     values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)

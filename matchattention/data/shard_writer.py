@@ -76,7 +76,7 @@ def write_shards(
         progress: Takes each sample's name when it is written or found.
     """
     if per_shard < 1:
-        raise InputError(f"a shard holds at least one pair, not {per_shard}")
+        raise InputError(f"A shard holds at least one pair, not {per_shard}")
     if (folder / INDEX).is_file():
         raise InputError(f"{folder} holds shards already: choose another --output, or remove it first")
     folder.mkdir(parents=True, exist_ok=True)

@@ -162,7 +162,7 @@ class ShardFile:
             raise
         except Exception as error:
             raise InputError(
-                f"sample {number} of {self.origin} is damaged ({str(error)[:120] or type(error).__name__}): "
+                f"Sample {number} of {self.origin} is damaged ({str(error)[:120] or type(error).__name__}): "
                 "write or fetch the shard again"
             ) from error
 

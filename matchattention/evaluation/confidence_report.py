@@ -48,7 +48,7 @@ def measure_confidence(
         InputError: a dataset of optical flow, or without ground truth.
     """
     if dataset.kind != "stereo":
-        raise InputError("confidence is measured on stereo pairs; choose a stereo dataset")
+        raise InputError("Confidence is measured on stereo pairs; choose a stereo dataset")
     outliers = dataset.name.startswith("kitti")
     scenes: list[Scene] = []
     diagrams: dict[str, list[Reliability]] = {"confidence": [], "agreement": []}

@@ -91,7 +91,7 @@ class NetworkMatcher:
 
         self._predict: Predictor | ExportedPredictor
         if is_exported(model):
-            self._predict = ExportedPredictor(model, engine, precision)
+            self._predict = ExportedPredictor(model, engine, precision, device=device)
             if self._predict.task != task:
                 raise InputError(f"{model} is a {self._predict.task} model, but {task} was asked for.")
         elif engine is not None:
@@ -119,7 +119,7 @@ class PredictionFiles:
 
     def __init__(self, folder: Path, label: str | None = None) -> None:
         if not folder.is_dir():
-            raise InputError(f"expected a folder of predictions in {folder}")
+            raise InputError(f"Expected a folder of predictions in {folder}")
         self._folder = folder
         self.settings: dict[str, Any] = {"name": f"predictions in {folder.name}", "label": label or folder.name}
 
@@ -134,7 +134,7 @@ class PredictionFiles:
                 path = self._folder / f"{stem}{suffix}"
                 if path.is_file():
                     return path
-        raise InputError(f"expected the prediction {self._folder / name}{suffixes[0]} (or {', '.join(suffixes[1:])})")
+        raise InputError(f"Expected the prediction {self._folder / name}{suffixes[0]} (or {', '.join(suffixes[1:])})")
 
 
 def _provenance(model: str) -> dict[str, Any]:

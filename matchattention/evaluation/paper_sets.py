@@ -40,5 +40,5 @@ def find_paper_sets(root: Path) -> list[PaperSet]:
                 break
     if not found:
         expected = ", ".join(str(root / names[0] / next(iter(splits.values()))) for _, names, splits in _PLACES)
-        raise InputError(f"expected one of the folders {expected}")
+        raise InputError(f"Expected one of the folders {expected}")
     return found

@@ -22,7 +22,7 @@ _QUANTILES = ("a50", "a90", "a95", "a99")
 def results_markdown(reports: Sequence[Report]) -> str:
     """All tables: the paper's with our rows added, each dataset in full, and where the figures come from."""
     if not reports:
-        raise InputError("there are no evaluation files to make tables of")
+        raise InputError("There are no evaluation files to make tables of")
     sections = []
     for table in PAPER_TABLES:
         text = paper_table_markdown(table, reports)

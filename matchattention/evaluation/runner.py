@@ -42,7 +42,7 @@ def evaluate(dataset: Dataset, matcher: Matcher, command: str = "", on_scene: On
         prediction, seconds = timed_match(matcher, sample)
         if prediction.shape != truth.shape:
             raise InputError(
-                f"the prediction of {sample.name} has shape {prediction.shape}, its ground truth {truth.shape}"
+                f"The prediction of {sample.name} has shape {prediction.shape}, its ground truth {truth.shape}"
             )
         foreground = sample.foreground if isinstance(sample, StereoSample) else None
         result = SceneResult(

@@ -57,7 +57,7 @@ def write_submission(
     if writer is None:
         raise InputError(f"{dataset.name} has no submission format; choose one of {', '.join(WRITERS)}")
     if not method.replace("-", "").replace("_", "").isalnum():
-        raise InputError(f"the method's name {method!r} becomes part of file names: use letters, digits, - and _")
+        raise InputError(f"The method's name {method!r} becomes part of file names: use letters, digits, - and _")
     for number, sample in enumerate(dataset, start=1):
         prediction, seconds = timed_match(matcher, sample)
         writer(output, dataset.split, sample.name, prediction, seconds, method)

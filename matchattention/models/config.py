@@ -110,7 +110,7 @@ class NetworkConfig:
         if len(pairs) != 4 or not all(
             isinstance(pair, tuple) and [type(x) for x in pair] == [int, int] for pair in pairs
         ):
-            raise InputError(f"windows must be four pairs, one per scale; got {str(self.windows)[:60]}.")
+            raise InputError(f"Windows must be four pairs, one per scale; got {str(self.windows)[:60]}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as stored in checkpoints."""

@@ -54,9 +54,9 @@ class ConfidenceTraining:
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.epochs < 1 or self.pairs < 2 * self.batch:
-            raise InputError("a confidence head needs at least two batches of pairs and one epoch")
+            raise InputError("A confidence head needs at least two batches of pairs and one epoch")
         if self.height % 32 or self.width % 32 or min(self.height, self.width) < 32:
-            raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
+            raise InputError(f"Crops are multiples of 32 px, not {self.height}x{self.width}")
 
 
 class Example(NamedTuple):

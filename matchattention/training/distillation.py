@@ -45,10 +45,10 @@ class DistillationConfig:
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.noise < 0 or self.gain < 0:
-            raise InputError("weights and perturbations of a distillation cannot be negative")
+            raise InputError("Weights and perturbations of a distillation cannot be negative")
         if not 0 < self.hopeless <= 1:
             raise InputError(
-                f"the share of wrong pixels of a hopeless sample must lie in (0, 1], not {self.hopeless:g}"
+                f"The share of wrong pixels of a hopeless sample must lie in (0, 1], not {self.hopeless:g}"
             )
 
 

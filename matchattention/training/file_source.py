@@ -113,7 +113,7 @@ class FileSource:
         workers: int | None = None,
     ) -> None:
         if not len(samples):
-            raise InputError("the dataset holds no samples")
+            raise InputError("The dataset holds no samples")
         self.samples = samples
         self.seed = seed
         self.device = torch.device(device)

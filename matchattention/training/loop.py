@@ -181,7 +181,7 @@ class Trainer:
         for stage in self.preset.stages:
             if stage.batch % parts:
                 raise InputError(
-                    f"a batch of {stage.batch} does not divide into {self.replicas.count} processes x "
+                    f"A batch of {stage.batch} does not divide into {self.replicas.count} processes x "
                     f"{self.preset.accumulate} micro-batches: choose --batch or --accumulate so that it does"
                 )
 

@@ -37,9 +37,9 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         if self.kind not in ("adamw", "muon"):
-            raise InputError(f"unknown optimizer '{self.kind}': choose adamw or muon")
+            raise InputError(f"Unknown optimizer '{self.kind}': choose adamw or muon")
         if not 0 <= self.average_decay < 1:
-            raise InputError(f"the decay of the weights' average must lie in [0, 1), not {self.average_decay:g}")
+            raise InputError(f"The decay of the weights' average must lie in [0, 1), not {self.average_decay:g}")
 
 
 class Updater:

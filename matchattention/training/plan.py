@@ -129,7 +129,7 @@ def plan(preset: Preset, processes: int = 1, tflops: float = H200_TFLOPS, shard:
         at_once, rest = divmod(stage.batch, processes * preset.accumulate)
         if rest or not at_once:
             raise InputError(
-                f"a batch of {stage.batch} does not divide into {processes} processes x {preset.accumulate} "
+                f"A batch of {stage.batch} does not divide into {processes} processes x {preset.accumulate} "
                 "micro-batches: choose --batch or --accumulate so that it does"
             )
         gib = found.memory(at_once, preset.recompute, processes if shard else 1) / 2**30

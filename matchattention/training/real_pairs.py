@@ -72,7 +72,7 @@ def read_real_pairs(texts: Iterable[str], most: int = MOST_HELD_OUT) -> list[Rea
         pairs = (as_real_pair(name, samples[index]) for index in range(len(samples)))
         known = [pair for _, pair in zip(range(most), (pair for pair in pairs if pair is not None))]
         if not known:
-            raise InputError(f"no pair of {text} has ground truth to validate with: choose another split")
+            raise InputError(f"No pair of {text} has ground truth to validate with: choose another split")
         found += known
     return found
 

@@ -35,9 +35,9 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.height % 32 or self.width % 32 or self.height < 32 or self.width < 32:
-            raise InputError(f"crops are multiples of 32 px, not {self.height}x{self.width}")
+            raise InputError(f"Crops are multiples of 32 px, not {self.height}x{self.width}")
         if self.batch < 1:
-            raise InputError(f"a batch holds at least one pair, not {self.batch}")
+            raise InputError(f"A batch holds at least one pair, not {self.batch}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
-            raise InputError(f"the share of pairs held out must lie in [0, 1), not {self.held_out:g}")
+            raise InputError(f"The share of pairs held out must lie in [0, 1), not {self.held_out:g}")
 
     @property
     def dataset(self) -> str:
@@ -125,11 +125,11 @@ class Preset:
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
-            raise InputError(f"a step takes at least one micro-batch, not {self.accumulate}")
+            raise InputError(f"A step takes at least one micro-batch, not {self.accumulate}")
         for stage in self.stages:
             if stage.batch % self.accumulate:
                 raise InputError(
-                    f"a batch of {stage.batch} does not divide into {self.accumulate} micro-batches: "
+                    f"A batch of {stage.batch} does not divide into {self.accumulate} micro-batches: "
                     f"choose --accumulate so that it does"
                 )
 

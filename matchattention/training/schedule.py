@@ -37,9 +37,9 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         if self.kind not in ("constant", "one-cycle"):
-            raise InputError(f"unknown schedule '{self.kind}': choose constant or one-cycle")
+            raise InputError(f"Unknown schedule '{self.kind}': choose constant or one-cycle")
         if not 0 < self.cooldown_fraction <= 1:
-            raise InputError("the cool-down's share of the run must lie in (0, 1]")
+            raise InputError("The cool-down's share of the run must lie in (0, 1]")
 
 
 def learning_rate(config: ScheduleConfig, step: int, progress: float, restarted_at: int = 0) -> float:

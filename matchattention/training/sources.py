@@ -29,7 +29,7 @@ def shares(weights: Sequence[float], count: int) -> list[int]:
     Fixed counts keep every batch of a training at the same shapes.
     """
     if len(weights) > count:
-        raise InputError(f"a batch of {count} cannot hold samples of {len(weights)} sources: enlarge the batch")
+        raise InputError(f"A batch of {count} cannot hold samples of {len(weights)} sources: enlarge the batch")
     _check_weights(weights)
     exact = [weight / sum(weights) * count for weight in weights]
     given = [max(1, int(value)) for value in exact]
@@ -44,7 +44,7 @@ def shares(weights: Sequence[float], count: int) -> list[int]:
 
 def _check_weights(weights: Sequence[float]) -> None:
     if any(weight <= 0 for weight in weights):
-        raise InputError("every source needs a weight above zero")
+        raise InputError("Every source needs a weight above zero")
 
 
 class TakingTurns:

@@ -195,7 +195,7 @@ def _check_names(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> 
     expected = model.state_dict()
     fits = expected.keys() == weights.keys() and all(expected[n].shape == w.shape for n, w in weights.items())
     if not fits:
-        raise InputError(f"the state in {folder} belongs to another network: continue it with the preset it began with")
+        raise InputError(f"The state in {folder} belongs to another network: continue it with the preset it began with")
 
 
 def _flush_folder(folder: Path) -> None:

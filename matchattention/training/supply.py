@@ -35,7 +35,7 @@ def make_source(
         accumulate: Micro-batches a step.
     """
     if not configs:
-        raise InputError("this preset needs pairs to train on: name them with --data folder:PATH")
+        raise InputError("This preset needs pairs to train on: name them with --data folder:PATH")
     sources = []
     for config in configs:
         if config.kind == "data":
@@ -57,7 +57,7 @@ def require_paths(configs: Sequence[SourceConfig]) -> None:
     missing = [config.preset for config in configs if config.kind == "data" and ":" not in config.preset]
     if missing:
         raise InputError(
-            f"this preset trains on {', '.join(missing)}: give --data-root DIR with a folder of each name, "
+            f"This preset trains on {', '.join(missing)}: give --data-root DIR with a folder of each name, "
             f"or --data {missing[0].partition('/')[0]}:PATH for each"
         )
 
@@ -98,7 +98,7 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
 
         name = config.preset or "mixed"
         if name not in PRESETS:
-            raise InputError(f"unknown scenes '{name}': choose one of {', '.join(PRESETS)}")
+            raise InputError(f"Unknown scenes '{name}': choose one of {', '.join(PRESETS)}")
         scenes = PRESETS[name]
         return StreamSource(lambda size, count: SceneStream(scenes, size, count, seed, device))
     if config.kind == "photos":
@@ -111,7 +111,7 @@ def _make_one(config: SourceConfig, seed: int, device: torch.device) -> Source:
 
         photos = config.preset or None
         return StreamSource(lambda size, count: MovingPhotoStream(photos, size, count, seed, device))
-    raise InputError(f"unknown source '{config.kind}'")
+    raise InputError(f"Unknown source '{config.kind}'")
 
 
 def open_data(

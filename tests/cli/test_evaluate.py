@@ -75,11 +75,11 @@ def test_patterns_and_limit(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["middlebury", "{root}"], "expected the folder"),
+        (["middlebury", "{root}"], "Expected the folder"),
         (["kitti2015", "{root}", "--split", "trainingQ"], "choose one of training, testing"),
         (["folder", "{root}/none"], "no such folder"),
         (["folder", "{pairs}", "--model", "sgbm", "--predictions", "{root}"], "not both"),
-        (["folder", "{pairs}", "--predictions", "{root}"], "expected the prediction"),
+        (["folder", "{pairs}", "--predictions", "{root}"], "Expected the prediction"),
         (["folder", "{pairs}", "--model", "sgbm", "--limit", "0"], "at least 1"),
         (["folder", "{pairs}", "--model", "{root}/none.safetensors"], "none.safetensors"),
         (["kitti2015", "{root}", "--left", "*.png"], "layout of its own"),
@@ -180,7 +180,7 @@ def test_results_measures_what_is_present(paper_data, tmp_path, capsys):
 
 def test_results_mistakes(tmp_path, capsys):
     for arguments, sentence in [
-        ([], "give files"),
+        ([], "Give files"),
         (["--model", "sgbm"], "--data"),
         (["--data", str(tmp_path)], "MiddEval3"),
         ([str(tmp_path / "none.json")], "does not exist"),

@@ -173,5 +173,5 @@ def test_folder_flow_with_kitti_files(tmp_path):
 @pytest.mark.parametrize("name", [n for n in datasets.DATASETS if datasets.DATASETS[n].kind == "flow"])
 def test_an_empty_folder_names_what_was_expected(tmp_path, name):
     for split in datasets.DATASETS[name].splits:
-        with pytest.raises(InputError, match=f"expected .*{tmp_path}"):
+        with pytest.raises(InputError, match=f"Expected .*{tmp_path}"):
             datasets.open(name, tmp_path, split)

@@ -327,7 +327,7 @@ class TestFolder:
         np.testing.assert_array_equal(sample.non_occluded, field(0, base=1) > 0)
 
     def test_sentences(self, tmp_path):
-        with pytest.raises(InputError, match=r"expected files like .*im0\.png"):
+        with pytest.raises(InputError, match=r"Expected files like .*im0\.png"):
             datasets.open("folder", tmp_path)
         trees.image(tmp_path / "a" / "im0.png", 10)
         with pytest.raises(InputError, match=r"a/im1\.png"):
@@ -374,10 +374,10 @@ class TestOpening:
     @pytest.mark.parametrize(
         ("missing", "sentence"),
         [
-            ("training/image_3/000001_10.png", r"expected the file .*training/image_3/000001_10\.png"),
-            ("training/disp_occ_0/000002_10.png", r"expected the file .*disp_occ_0/000002_10\.png"),
-            ("training/image_3", r"expected the folder .*training/image_3"),
-            ("training", r"expected the folder .*training"),
+            ("training/image_3/000001_10.png", r"Expected the file .*training/image_3/000001_10\.png"),
+            ("training/disp_occ_0/000002_10.png", r"Expected the file .*disp_occ_0/000002_10\.png"),
+            ("training/image_3", r"Expected the folder .*training/image_3"),
+            ("training", r"Expected the folder .*training"),
         ],
     )
     def test_a_broken_tree_names_the_path(self, tmp_path, missing, sentence):
@@ -390,7 +390,7 @@ class TestOpening:
     @pytest.mark.parametrize("name", [n for n in datasets.DATASETS if datasets.DATASETS[n].kind == "stereo"])
     def test_an_empty_folder_names_what_was_expected(self, tmp_path, name):
         for split in datasets.DATASETS[name].splits:
-            with pytest.raises(InputError, match=f"expected .*{tmp_path}"):
+            with pytest.raises(InputError, match=f"Expected .*{tmp_path}"):
                 datasets.open(name, tmp_path, split)
 
     def test_sizes_must_fit(self, tmp_path):

@@ -106,7 +106,7 @@ def test_checkpoint_is_no_head(trained: tuple[Path, Path]) -> None:
     [
         (["--size", "100x100"], "multiples of 32"),
         (["--pairs", "1"], "at least two batches"),
-        (["--source", "nonsense"], "unknown source"),
+        (["--source", "nonsense"], "Unknown source"),
     ],
 )
 def test_bad_options_are_sentences(

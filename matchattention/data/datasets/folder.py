@@ -133,7 +133,7 @@ def _matches(root: Path, pattern: str) -> list[tuple[Path, tuple[str, ...]]]:
         if match and path.is_file():
             found.append((path, match.groups()))
     if not found:
-        raise InputError(f"expected files like {root / pattern}; name yours with --left, --right and --truth")
+        raise InputError(f"Expected files like {root / pattern}; name yours with --left, --right and --truth")
     return found
 
 
@@ -160,7 +160,7 @@ def _by_suffix(root: Path, pattern: str, captured: tuple[str, ...], suffixes: tu
 def _partner(root: Path, pattern: str, captured: tuple[str, ...], left: Path) -> Path:
     path = _beside(root, pattern, captured)
     if path is None:
-        raise InputError(f"expected the file {root / _filled(pattern, captured)} beside {left}")
+        raise InputError(f"Expected the file {root / _filled(pattern, captured)} beside {left}")
     return path
 
 

@@ -105,7 +105,7 @@ def vkitti2(root: Path, split: str) -> list[StereoSample]:
                     )
                 )
     if not samples:
-        raise InputError(f"expected folders such as {colour / 'Scene01/clone/frames/rgb/Camera_0'}")
+        raise InputError(f"Expected folders such as {colour / 'Scene01/clone/frames/rgb/Camera_0'}")
     return samples
 
 

@@ -18,7 +18,7 @@ def require_folder(*candidates: Path) -> Path:
     for folder in candidates:
         if folder.is_dir():
             return folder
-    raise InputError(f"expected the folder {' or '.join(str(folder) for folder in candidates)}")
+    raise InputError(f"Expected the folder {' or '.join(str(folder) for folder in candidates)}")
 
 
 def split_folder(root: Path, split: str, *parents: str) -> Path:
@@ -33,7 +33,7 @@ def require_file(*candidates: Path) -> Path:
     for file in candidates:
         if file.is_file():
             return file
-    raise InputError(f"expected the file {' or '.join(str(file) for file in candidates)}")
+    raise InputError(f"Expected the file {' or '.join(str(file) for file in candidates)}")
 
 
 def optional_file(*candidates: Path) -> Path | None:
@@ -50,7 +50,7 @@ def files(parent: Path, pattern: str) -> list[Path]:
     """The files of ``parent`` that match, by name; at least one."""
     found = visible(parent, pattern)
     if not found:
-        raise InputError(f"expected files like {parent / pattern}")
+        raise InputError(f"Expected files like {parent / pattern}")
     return found
 
 
@@ -68,7 +68,7 @@ def same_length(*lists: list[Path]) -> None:
     """Refuse lists that belong together but differ in length."""
     if len({len(files) for files in lists}) > 1:
         counts = ", ".join(f"{len(files)} in {files[0].parent}" for files in lists)
-        raise InputError(f"files that belong together differ in number: {counts}")
+        raise InputError(f"Files that belong together differ in number: {counts}")
 
 
 def consecutive(frames: Iterable[Path]) -> list[tuple[Path, Path]]:

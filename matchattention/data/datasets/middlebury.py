@@ -49,7 +49,7 @@ def middlebury(root: Path, split: str) -> list[StereoSample]:
     folder = split_folder(root, split, "MiddEval3")
     scenes = folders(folder)
     if not scenes:
-        raise InputError(f"expected scene folders such as {folder / 'Adirondack'}")
+        raise InputError(f"Expected scene folders such as {folder / 'Adirondack'}")
     return [_scene(scene, scene, truth=split.startswith("training")) for scene in scenes]
 
 

@@ -40,7 +40,7 @@ def instereo2k(root: Path, split: str) -> list[StereoSample]:
     folder = require_folder(root / split)
     scenes = [path.parent for path in visible(folder, "**/left.png")]
     if not scenes:
-        raise InputError(f"expected pairs such as {folder / '000000/left.png'}")
+        raise InputError(f"Expected pairs such as {folder / '000000/left.png'}")
     samples = []
     for scene in scenes:
         other = optional_file(scene / "right_disp.png")
@@ -71,7 +71,7 @@ def drivingstereo(root: Path, split: str) -> list[StereoSample]:
     disparities = require_folder(root / disparity_name)
     found = sorted([*visible(left_images, "**/*.jpg"), *visible(left_images, "**/*.png")])
     if not found:
-        raise InputError(f"expected images such as {left_images / 'DRIVE/FRAME.jpg'}")
+        raise InputError(f"Expected images such as {left_images / 'DRIVE/FRAME.jpg'}")
     samples = []
     for left in found:
         relative = left.relative_to(left_images)

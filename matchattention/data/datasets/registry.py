@@ -126,13 +126,13 @@ def open_dataset(
     """
     entry = DATASETS.get(name)
     if entry is None:
-        raise InputError(f"there is no dataset {name!r}; choose one of {', '.join(DATASETS)}")
+        raise InputError(f"There is no dataset {name!r}; choose one of {', '.join(DATASETS)}")
     split = split or entry.splits[0]
     if split not in entry.splits:
         raise InputError(f"{name} has no split {split!r}; choose one of {', '.join(entry.splits)}")
     root = Path(root)
     if not root.is_dir():
-        raise InputError(f"expected {name} in {root}, but there is no such folder")
+        raise InputError(f"Expected {name} in {root}, but there is no such folder")
     samples: Sequence[Sample]
     if patterns is None:
         samples = entry.samples(root, split)
@@ -141,7 +141,7 @@ def open_dataset(
     elif name == "folder-flow":
         samples = by_pattern.folder_flow(root, patterns)
     else:
-        raise InputError(f"file patterns are for folder and folder-flow; {name} has a layout of its own")
+        raise InputError(f"File patterns are for folder and folder-flow; {name} has a layout of its own")
     if not samples:
         raise InputError(f"{root} holds no samples of {name} ({split})")
     return Dataset(name, entry.kind, root, split, samples)

@@ -153,7 +153,7 @@ class FlowSample:
 def _fitting(array: NDArray, image: Image, name: str, what: str) -> NDArray:
     if array.shape[:2] != image.shape[:2]:
         raise InputError(
-            f"the {what} of {name} is {array.shape[1]} x {array.shape[0]} px but its image is"
+            f"The {what} of {name} is {array.shape[1]} x {array.shape[0]} px but its image is"
             f" {image.shape[1]} x {image.shape[0]}: they belong to different sizes of the dataset"
         )
     return array

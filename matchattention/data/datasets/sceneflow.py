@@ -119,7 +119,7 @@ def _clips(root: Path, split: str) -> Iterator[tuple[Path, Path, Path]]:
     if not bases and (root / frames).is_dir():
         bases = [root]
     if not bases:
-        raise InputError(f"expected the folder {root / SUBSETS[0]} (or Monkaa, Driving)")
+        raise InputError(f"Expected the folder {root / SUBSETS[0]} (or Monkaa, Driving)")
     found = False
     for base in bases:
         images = require_folder(base / frames)
@@ -130,4 +130,4 @@ def _clips(root: Path, split: str) -> Iterator[tuple[Path, Path, Path]]:
             found = True
             yield base, left.parent.relative_to(images), left.parent
     if not found:
-        raise InputError(f"expected FlyingThings3D's clips in {bases[0] / frames / part.upper() / 'A/0000/left'}")
+        raise InputError(f"Expected FlyingThings3D's clips in {bases[0] / frames / part.upper() / 'A/0000/left'}")

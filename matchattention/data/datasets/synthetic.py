@@ -135,5 +135,5 @@ def _read_exr_magnitude(path: Path) -> NDArray[np.float32]:
 
 def _some(samples: list[StereoSample], example: Path) -> list[StereoSample]:
     if not samples:
-        raise InputError(f"expected files such as {example}")
+        raise InputError(f"Expected files such as {example}")
     return samples

@@ -57,9 +57,9 @@ def save(tiles: Tensor, path: str | os.PathLike[str], quality: float = 85.0) -> 
         quality: as in libjpeg.
     """
     if tiles.dtype != torch.uint8 or tiles.ndim != 4 or tiles.shape[1] != 3 or tiles.shape[2] != tiles.shape[3]:
-        raise InputError(f"a bank holds square uint8 tiles (T, 3, S, S), got {tiles.dtype} {tuple(tiles.shape)}")
+        raise InputError(f"A bank holds square uint8 tiles (T, 3, S, S), got {tiles.dtype} {tuple(tiles.shape)}")
     if tiles.shape[2] % 16:
-        raise InputError(f"tiles of {tiles.shape[2]} px do not divide into blocks; use a multiple of 16")
+        raise InputError(f"Tiles of {tiles.shape[2]} px do not divide into blocks; use a multiple of 16")
     luma, chroma = jpeg.encode(tiles.float(), torch.full((1,), float(quality)))
     metadata = {
         "format": FORMAT, "tiles": str(tiles.shape[0]), "size": str(tiles.shape[2]), "quality": str(quality)
@@ -90,7 +90,7 @@ def load(path: str | os.PathLike[str] | None = None, device: str | torch.device 
     if not file.is_file():
         if named is None:
             return None
-        raise InputError(f"no photo bank at {file}; build one with scripts/build_photo_bank.py")
+        raise InputError(f"No photo bank at {file}; build one with scripts/build_photo_bank.py")
     luma, chroma, quality = _read(file)
     scale = torch.full((1,), quality, device=device)
     parts = [

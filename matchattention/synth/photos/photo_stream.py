@@ -44,10 +44,10 @@ class PhotoStream(ABC, Generic[Config]):
         config: Config | None = None,
     ) -> None:
         if min(size) < 32 or batch_size < 1:
-            raise InputError(f"cannot make {batch_size} pairs of {size[0]}x{size[1]}; use at least one of 32x32 px")
+            raise InputError(f"Cannot make {batch_size} pairs of {size[0]}x{size[1]}; use at least one of 32x32 px")
         tiles = bank if isinstance(bank, Tensor) else photo_bank.load(bank, device)
         if tiles is None:
-            raise InputError("there is no photo bank; build one with scripts/build_photo_bank.py")
+            raise InputError("There is no photo bank; build one with scripts/build_photo_bank.py")
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.device = torch.device(device)
         self.config = self._default_config() if config is None else config

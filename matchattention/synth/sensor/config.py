@@ -33,14 +33,14 @@ class Ingredient:
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
-            raise InputError(f"a probability lies in [0, 1], not {self.probability}; give a fraction")
+            raise InputError(f"A probability lies in [0, 1], not {self.probability}; give a fraction")
         if self.low > self.high or self.difference < 0:
             raise InputError(
-                f"a strength range needs low <= high and difference >= 0, got {self.low} … {self.high} "
+                f"A strength range needs low <= high and difference >= 0, got {self.low} … {self.high} "
                 f"± {self.difference}; swap the ends"
             )
         if self.logarithmic and self.low <= 0:
-            raise InputError(f"a logarithmic range starts above zero, not at {self.low}; raise its lower end")
+            raise InputError(f"A logarithmic range starts above zero, not at {self.low}; raise its lower end")
 
     @property
     def active(self) -> bool:
@@ -112,14 +112,14 @@ class SensorConfig:
     def preset(cls, name: str) -> SensorConfig:
         """The preset of that name: "default", "clean" or "harsh"."""
         if name not in PRESETS:
-            raise InputError(f"no sensor preset is called {name!r}; choose one of {', '.join(PRESETS)}")
+            raise InputError(f"No sensor preset is called {name!r}; choose one of {', '.join(PRESETS)}")
         return PRESETS[name]
 
     def without(self, *names: str) -> SensorConfig:
         """The same sensor with the named ingredients switched off; all others draw what they drew before."""
         unknown = set(names) - set(INGREDIENTS)
         if unknown:
-            raise InputError(f"no ingredient is called {sorted(unknown)[0]!r}; choose from {', '.join(INGREDIENTS)}")
+            raise InputError(f"No ingredient is called {sorted(unknown)[0]!r}; choose from {', '.join(INGREDIENTS)}")
         switched: dict[str, Any] = dict.fromkeys(names, OFF)
         return replace(self, **switched)
 

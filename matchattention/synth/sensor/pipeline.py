@@ -304,7 +304,7 @@ def apply(
     """
     if image0.ndim != 4 or image0.shape[1] != 3 or image0.shape != image1.shape:
         raise InputError(
-            f"the sensor takes two views of one shape (B, 3, H, W), got {tuple(image0.shape)} and "
+            f"The sensor takes two views of one shape (B, 3, H, W), got {tuple(image0.shape)} and "
             f"{tuple(image1.shape)}; stack equal sizes and three channels"
         )
     chance = _Chance(generator, image0.shape[0], image0.device)

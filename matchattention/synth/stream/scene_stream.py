@@ -55,10 +55,10 @@ class SceneStream:
     ) -> None:
         if min(size) < 8 or batch_size < 1:
             raise InputError(
-                f"cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px."
+                f"Cannot render {batch_size} pairs of {size[0]}x{size[1]}; ask for at least one of 8x8 px."
             )
         if config.task not in ("stereo", "flow"):
-            raise InputError(f"unknown task {config.task!r}; choose stereo or flow.")
+            raise InputError(f"Unknown task {config.task!r}; choose stereo or flow.")
         if config.samples & (config.samples - 1):
             raise InputError(f"{config.samples} samples per pixel cannot be cast; use a power of two.")
         self.config, self.size, self.batch_size, self.seed = config, size, batch_size, seed

@@ -89,7 +89,7 @@ def choose_layout(config: SceneConfig, seed: int, index: int) -> str:
     """Name of the layout of one sample; decided on the host so that no device has to be asked."""
     unknown = set(config.layouts) - set(LAYOUTS)
     if unknown:
-        raise InputError(f"unknown layout {sorted(unknown)[0]!r}; choose among {', '.join(LAYOUTS)}.")
+        raise InputError(f"Unknown layout {sorted(unknown)[0]!r}; choose among {', '.join(LAYOUTS)}.")
     mark = scalar_uniform(seed, index, purpose=1) * sum(config.layouts.values())
     for name, weight in config.layouts.items():
         mark -= weight

@@ -29,5 +29,5 @@ def find_preset(name: str) -> Preset:
         InputError: There is none; the text names those there are.
     """
     if name not in PRESETS:
-        raise InputError(f"unknown preset '{name}': choose one of {', '.join(PRESETS)}")
+        raise InputError(f"Unknown preset '{name}': choose one of {', '.join(PRESETS)}")
     return PRESETS[name]

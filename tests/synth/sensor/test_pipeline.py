@@ -265,7 +265,7 @@ def test_wrong_shapes_are_named(shapes: tuple[tuple[int, ...], tuple[int, ...]])
 def test_bad_settings_are_named():
     with pytest.raises(InputError, match="sensor preset"):
         SensorConfig.preset("perfect")
-    with pytest.raises(InputError, match="no ingredient"):
+    with pytest.raises(InputError, match="No ingredient"):
         SensorConfig().without("grain")
     with pytest.raises(InputError, match="probability"):
         Ingredient(50.0, 0, 1)
