@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse, Response
 
 from matchattention import __version__
@@ -57,9 +57,7 @@ def make_application(
         await asyncio.to_thread(batcher.close)  # every request has its answer by now
 
     app = FastAPI(title="MatchAttention", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(Gate, settings=settings, metrics=metrics, token=token)
-    if local:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+    app.add_middleware(Gate, settings=settings, metrics=metrics, token=token, local=local)
     _add_error_answers(app)
     _add_information(app, name, task, batcher, metrics)
     _add_inference(app, name, task, batcher, settings)
@@ -71,7 +69,8 @@ def make_application(
 def _add_error_answers(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def wrong_input(_: Request, error: InputError) -> Response:
-        return JSONResponse({"error": str(error)}, 400)
+        # In ASCII: a sentence may quote half a surrogate pair, which UTF-8 cannot hold.
+        return Response(json.dumps({"error": str(error)}), 400, media_type="application/json")
 
     @app.exception_handler(HTTPException)
     async def no_such_address(_: Request, error: HTTPException) -> Response:

@@ -21,6 +21,7 @@ from matchattention.serve.settings import Settings
 logger = logging.getLogger(__name__)
 
 _OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")  # what a container's probe asks, without the token
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _RETRY_AFTER_S = "1"
 
 
@@ -32,13 +33,17 @@ class Gate:
         settings: the limits.
         metrics: told of every request.
         token: that requests must carry as `Authorization: Bearer …`; None: nobody needs one.
+        local: whether requests must be addressed to this machine by name.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, token: str | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, token: str | None = None, local: bool = False
+    ) -> None:
         self._app = app
         self._settings = settings
         self._metrics = metrics
         self._token = token
+        self._local = local
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,6 +54,7 @@ class Gate:
         answer = _Answer(send)
         body = _Body(receive, self._settings.bytes)
         try:
+            self._require_local(scope)
             self._require_token(scope)
             if scope["method"] == "POST":
                 await self._take(scope, body, answer)
@@ -88,6 +94,12 @@ class Gate:
         finally:
             self._in_flight -= 1
             self._metrics.in_flight.dec()
+
+    def _require_local(self, scope: Scope) -> None:
+        host = _header(scope, b"host").decode("latin-1")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if self._local and name not in _LOCAL:
+            raise Refused(400, "This server answers only requests that are addressed to 127.0.0.1 or localhost.")
 
     def _require_token(self, scope: Scope) -> None:
         if self._token is None or scope["path"] in _OPEN_TO_ALL:

@@ -59,9 +59,10 @@ def read_wanted(fields: dict[str, str]) -> Wanted:
         raise InputError(f"There is no format '{chosen}': choose {', '.join(FORMATS)}.")
     if fields.get("check", "true") not in ("true", "false"):
         raise InputError("The field 'check' is true or false.")
-    return Wanted(
-        camera, chosen, _number("min_confidence", fields.get("min_confidence", "0")), fields.get("check") != "false"
-    )
+    least = _number("min_confidence", fields.get("min_confidence", "0"))
+    if not 0 <= least <= 1:
+        raise InputError(f"The field 'min_confidence' is from 0 to 1, not {least:g}.")
+    return Wanted(camera, chosen, least, fields.get("check") != "false")
 
 
 def read_views(left: bytes, right: bytes, settings: Settings) -> tuple[Image, Image]:

@@ -183,7 +183,7 @@ def _tensor(
     ):
         raise InputError(f"The input '{name}' has the shape {shape}: send (N, 3, H, W) or (3, H, W).")
     datatype = given.get("datatype")
-    if datatype not in _DTYPES:
+    if not isinstance(datatype, str) or datatype not in _DTYPES:
         raise InputError(f"The input '{name}' has the datatype {datatype}: send UINT8, or FP32 or FP16 in [0, 255].")
     pairs, height, width = (shape[0] if len(shape) == 4 else 1), shape[-2], shape[-1]
     if height * width > settings.pixels:
@@ -195,7 +195,7 @@ def _tensor(
     if size is None:
         values = _from_json(given.get("data"), dtype, name)
     else:
-        if size != count * dtype.itemsize or size > len(raw):
+        if not isinstance(size, int) or size != count * dtype.itemsize or size > len(raw):
             raise InputError(
                 f"The input '{name}' should have {count * dtype.itemsize} bytes; it says {size}, {len(raw)} came."
             )

@@ -78,6 +78,8 @@ def test_swapped_views_are_said(address: str) -> None:
         ({"format": "gif"}, "no format 'gif'"),
         ({"focal": "100"}, "no field 'focal'"),
         ({"check": "maybe"}, "true or false"),
+        ({"min_confidence": "7"}, "from 0 to 1, not 7"),
+        ({"min_confidence": "nan"}, "from 0 to 1"),
     ],
 )
 def test_wrong_fields(address: str, fields: dict[str, str], words: str) -> None:

@@ -136,7 +136,12 @@ def test_the_end_waits_for_answers(network: Network) -> None:
 
 
 def test_a_foreign_name_is_not_answered(address: str) -> None:
-    assert httpx.get(f"http://{address}/v2", headers={"Host": "evil.example"}).status_code == 400
+    for name in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost@evil.example", ""):
+        refused = httpx.get(f"http://{address}/v2", headers={"Host": name})
+        assert refused.status_code == 400, name
+        assert "127.0.0.1 or localhost" in refused.json()["error"]
+    for name in ("localhost", "localhost:9", "[::1]", "[::1]:9"):
+        assert httpx.get(f"http://{address}/v2", headers={"Host": name}).status_code == 200, name
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org"])
