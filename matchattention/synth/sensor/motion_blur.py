@@ -4,7 +4,7 @@ A pixel collects light from its neighbours on a line along the fastest motion ar
 Reconstruction Filter for Plausible Motion Blur*, I3D 2012): from those in front whose own motion sweeps over it, and,
 where it moves itself, from what it uncovers behind. Fast things smear over a still background and still things stay
 sharp before a moving one. Long exposures are rendered at several moments, and each is blurred over its part of the
-time only (`stream.exposure`). The shutter is open symmetrically around the frame's moment, so labels need no change.
+time only (`stream.render`). The shutter is open symmetrically around the frame's moment, so labels need no change.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def motion_blur(image: Tensor, field: Tensor, depth: Tensor, shutter: Tensor, sa
         samples: taken along the motion.
     """
     batch, _, _, height, width = image.shape
-    forward = torch.tensor([1.0, -1.0], device=field.device)[None, :, None, None, None]
-    reach = (0.5 * shutter[:, None, None, None, None] * forward * field).flatten(0, 1)  # (2B, H, W, 2), either side
+    reach = (0.5 * shutter[:, None, None, None, None] * field).flatten(0, 1)  # (2B, H, W, 2), to either side
     length = reach.norm(dim=-1)
     shorter = (LONGEST / length.clamp(min=1e-6)).clamp(max=1.0)
     reach, length = reach * shorter[..., None], length * shorter

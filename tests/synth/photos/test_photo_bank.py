@@ -78,6 +78,6 @@ def test_wrong_and_damaged_files_are_named(tmp_path: Path):
 
 def test_only_square_byte_tiles_are_stored(tmp_path: Path):
     for wrong in (tiles().float(), tiles()[:, :1], tiles()[..., :16], tiles(size=24)):
-        with pytest.raises(InputError, match="(?i)tiles"):
+        with pytest.raises(InputError, match=r"(?i)tiles"):
             photo_bank.save(wrong, tmp_path / "bank.safetensors")
     assert not (tmp_path / "bank.safetensors").exists()

@@ -306,3 +306,12 @@ def test_the_shoulder_lifts_the_shadows_and_leaves_black_and_white():
     light = torch.linspace(0, 1, 24).expand(1, 3, 8, 24)
     out, _ = apply(light, light, only(shoulder=always(2.0)), 0)
     torch.testing.assert_close(out, displayed(3 * light / (1 + 2 * light)), atol=0.02, rtol=0)
+
+
+def test_vignetting_darkens_the_corners_and_leaves_the_centre():
+    flat = torch.full((1, 3, 96, 128), 0.4)
+    out, _ = apply(flat, flat, only(vignetting=always(0.5)), 0)
+    linear = (out[0, 0] / 255) ** 2.2
+    assert linear[48, 64].item() == pytest.approx(0.4, rel=0.02)
+    for y, x in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
+        assert linear[y, x].item() == pytest.approx(0.4 * (1 - 0.5), rel=0.1)

@@ -322,3 +322,22 @@ def test_other_light_changes_the_second_view_and_nothing_else():
     torch.testing.assert_close(first, again, rtol=0.02, atol=0.02)
     second, other = (r.image[:, 1] / r.image[:, 1].mean((1, 2, 3), keepdim=True) for r in (lit, relit))
     assert ((second - other).abs().mean((1, 2, 3)) > 0.05).all()
+
+
+def test_a_row_error_moves_the_second_view_down():
+    """Rows of the second view are lower by ``Scene.vertical``: what lies on row y of the first lies on y + 3 there."""
+    config = replace(SMALL, layouts={"room": 1.0})
+    scene = draw_scenes(config, 5, range(1), (40, 64))
+    far = torch.full((1,), 1e-6)  # m: both cameras at one place
+    straight, lowered = (
+        rendering.two_views(scene._replace(vertical=torch.full((1,), rows)), far) for rows in (0.0, 3.0)
+    )
+    assert torch.equal(lowered.lenses[:, 0], straight.lenses[:, 0])
+    torch.testing.assert_close(lowered.lenses[:, 1] - straight.lenses[:, 1], torch.tensor([[0.0, 0.0, 3.0]]))
+    depth = {}
+    for name, views in (("straight", straight), ("lowered", lowered)):
+        ready = rendering.prepare(scene, views, config, photo_pyramid(None, torch.device("cpu")))
+        depth[name], _ = rendering.cast(
+            ready.tables, ready.cameras, (40, 64), rendering.sample_offsets(1, torch.device("cpu"))
+        )
+    torch.testing.assert_close(depth["lowered"][0, 1, 0, 3:], depth["straight"][0, 1, 0, :-3])
