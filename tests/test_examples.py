@@ -63,6 +63,7 @@ def commands(page: Path) -> list[str]:
         if block.language in ("bash", "sh", "shell", "console", ""):
             lines += block.text.replace("\\\n", " ").splitlines()
     outside = re.sub(r"^[ \t]*```.*?^[ \t]*```[ \t]*$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    outside = outside.replace("\\\n", " ")
     lines += [line.strip() for line in outside.splitlines() if line.startswith("    matchattention ")]
     stripped = (line.strip().removeprefix("$ ") for line in lines)
     return [line for line in stripped if line.startswith("matchattention ")]
