@@ -95,7 +95,7 @@ def _parquet_rows(url: str) -> list[dict[str, str]]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(_open(url)))
+        table = pyarrow.parquet.ParquetFile(io.BytesIO(_open(url))).read()
     except (OSError, ValueError) as error:
         raise InputError(f"{url} is no Parquet file ({str(error)[:80]})") from None
     if not {"left", "right"} <= set(table.column_names):

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from matchattention.archive.manifest import read_manifest
-from matchattention.archive.results import Store, encode_confidence, read_rows
+from matchattention.archive.results import Store, begin, encode_confidence, read_rows
 from matchattention.cli.main import main
 from matchattention.data.png import read_png16
 from matchattention.errors import InputError
@@ -121,6 +121,26 @@ def test_nothing_is_lost_or_doubled_when_a_worker_is_killed(archive, tmp_path, m
     assert changed == {"part-000007.parquet"}
     assert main(_command(archive, output, "--format", "pfm")) == 2
     assert "choose another --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_overwriting_starts_from_nothing_and_spares_strangers(tmp_path, place):
+    pytest.importorskip("fsspec")
+    store = Store(str(tmp_path / "out") if place == "folder" else f"memory://{tmp_path.name}/out")
+    for name in ("part-000000.parquet", "part-00000-of-somebody.parquet", "notes.txt"):
+        store.write(name, b"old")
+    with pytest.raises(InputError, match=r"part-000000\.parquet and no archive\.json"):
+        begin(store, {"fingerprint": "a"})
+    assert store.read("part-000000.parquet") == b"old"
+    begin(store, {"fingerprint": "a"}, overwrite=True)
+    assert store.names() == {"archive.json", "part-00000-of-somebody.parquet", "notes.txt"}
+    store.write("part-000000.parquet", b"new")
+    begin(store, {"fingerprint": "a"})
+    assert store.read("part-000000.parquet") == b"new"
+    with pytest.raises(InputError, match="other options"):
+        begin(store, {"fingerprint": "b"})
+    begin(store, {"fingerprint": "b"}, overwrite=True)
+    assert store.read("part-000000.parquet") is None
 
 
 def test_manifests_of_every_kind(archive, tmp_path):
