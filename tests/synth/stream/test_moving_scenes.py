@@ -171,3 +171,20 @@ class TestBlur:
         field = torch.randn(1, 2, 20, 40, 2) * 9
         same = motion_blur(image, field, torch.rand(1, 2, 20, 40) + 1, torch.zeros(1))
         torch.testing.assert_close(same, image)
+
+
+def test_a_shutter_is_open_evenly_around_each_frames_moment(monkeypatch):
+    config = replace(PRESETS["flow"], samples=4, shadow_size=8, photos=0.0, blur=(1.0, 0.8, 0.8))
+    scene = draw_scenes(config, 1, range(1), (16, 32))
+    asked = []
+    views_at = rendering.views_at
+
+    def recorded(scenes, moments):
+        asked.append(moments)
+        return views_at(scenes, moments)
+
+    monkeypatch.setattr(rendering, "views_at", recorded)
+    rendering.render(scene, config, (16, 32))
+    (moments,) = [m for m in asked if len(m) == 4]  # one for each sample of a pixel
+    torch.testing.assert_close(moments[:, 0], 0.8 * torch.tensor([-0.375, -0.125, 0.125, 0.375]))
+    torch.testing.assert_close(moments[:, 1], 1 + moments[:, 0])
