@@ -151,7 +151,7 @@ def _one_ahead(frames: Iterator[_Frame]) -> Generator[_Frame]:
 def _thumbnail(image: Image) -> np.ndarray:
     """About 32x32 grey levels in [0, 1], each the mean of 16 pixels: enough to tell a cut from motion."""
     height, width = image.shape[:2]
-    points = image[:: max(1, height // 128), :: max(1, width // 128)].mean(axis=2, dtype=np.float32)
+    points = image[:: max(1, height // 128), :: max(1, width // 128)].astype(np.float32) @ np.full(3, 1 / 3, np.float32)
     rows, columns = (max(1, size // 4) for size in points.shape)
     blocks = points[: rows * 4, : columns * 4] if min(points.shape) >= 4 else points[:1, :1]
     return blocks.reshape(rows, -1, columns, blocks.shape[1] // columns).mean(axis=(1, 3)) / 255

@@ -89,6 +89,7 @@ class Runtime:
             self._passes["fused"] = fuse(model, self.device, self.dtype)
         self._ways = [name for name in ("fused", "eager") if name in self._passes] if _has_graphs(self.device) else []
         self._met: Counter[_Key] = Counter()
+        self._pays_from: dict[_Key, int] = {}  # of shapes whose graphs had to make room
         self._too_large: set[_Key] = set()  # their passes fit into memory, but not a graph's of their own
         self._graphs: dict[_Key, PassGraph] = {}
 
@@ -118,8 +119,7 @@ class Runtime:
         call = image0.to(self.device), image1.to(self.device), None if initial is None else initial.to(self.device)
         if self.mode != "auto":
             return self._in_mode(self.mode, key, call)
-        # A field to start from is a video's: many more frames will come.
-        comes_again = self._met[key] >= (1 if initial is not None else PAYS_FROM)
+        comes_again = self._met[key] >= self._pays(key)
         while self._ways:
             kernels = self._ways[0]
             mode = f"{kernels}-graph" if comes_again and key not in self._too_large else kernels
@@ -160,12 +160,20 @@ class Runtime:
         matches = self.network(image0.float(), image1.float(), initial)
         return matches.field, matches.last_stage
 
+    def _pays(self, key: _Key) -> int:
+        """How often a shape must have come for a graph of its own."""
+        _, starts = key  # a field to start from is a video's: many more frames will come
+        return self._pays_from.get(key, 1 if starts else PAYS_FROM)
+
     def _graph(self, key: _Key, kernels: str) -> PassGraph:
         shape, starts = key
         graph = self._graphs.pop(key, None)
         if graph is None:
             while len(self._graphs) >= MOST_GRAPHS:
-                del self._graphs[next(iter(self._graphs))]
+                oldest = next(iter(self._graphs))
+                # Shapes that take turns would be captured again and again: twice as rarely each time.
+                self._pays_from[oldest], self._met[oldest] = 2 * self._pays(oldest), 0
+                del self._graphs[oldest]
             graph = PassGraph(lambda *call: self._pass(kernels, *call), shape, self.device, starts)
         self._graphs[key] = graph
         return graph

@@ -100,6 +100,14 @@ def test_only_the_latest_sizes_keep_their_graphs(graphs) -> None:
     assert len(graphs.made) == 7
 
 
+def test_sizes_that_take_turns_are_captured_ever_more_rarely(graphs) -> None:
+    match = Runtime(Oracle().knowing(32))
+    for _ in range(100):
+        for width in (32, 48, 64, 80, 96):
+            match(*images(width=width))
+    assert 5 <= len(graphs.made) <= 30  # of 500 passes; each takes the time of several
+
+
 def test_auto_goes_on_without_a_graph_but_an_explicit_mode_says_why(graphs, caplog) -> None:
     graphs.error = RuntimeError("operation not permitted when stream is capturing")
     match = Runtime(Oracle().knowing(32))
