@@ -277,7 +277,7 @@ def _yaml(path: Path, text: str, right: FilePath | None, baseline: float | None)
             found = projected_baseline(camera_left, camera_right)
             if found <= 0:
                 raise InputError(
-                    f"by its matrices the right camera is {-found:g} to the left of the left one; "
+                    f"By its matrices the right camera is {-found:g} to the left of the left one; "
                     "give the left camera's matrix or file first."
                 )
             baseline = in_metres(found, path)
