@@ -55,7 +55,7 @@ def write_ply(path: FilePath, points: NDArray[Any], colours: NDArray[Any]) -> No
     Every viewer reads it: MeshLab, CloudCompare, Blender, Open3D.
     """
     if points.shape != colours.shape or points.ndim != 2 or points.shape[1] != 3:
-        raise InputError(f"points and colours must both be (N, 3), not {points.shape} and {colours.shape}.")
+        raise InputError(f"Points and colours must both be (N, 3), not {points.shape} and {colours.shape}.")
     vertices = np.empty(len(points), dtype=[("position", "<f4", 3), ("colour", "u1", 3)])
     vertices["position"] = points
     vertices["colour"] = colours
