@@ -9,6 +9,7 @@ from matchattention.synth.rays.dialect import as_torch
 from matchattention.synth.rays.shading import AMBIENCE, lit_share
 from matchattention.synth.sensor.pipeline import _Chance
 from matchattention.synth.stream import scene_stream
+from matchattention.synth.world import scene
 from matchattention.synth.world.config import PRESETS
 
 CPU = torch.device("cpu")
@@ -69,3 +70,13 @@ def test_choices_fall_as_often_as_their_weights_say():
     drawn = Dice(5, range(64), "cpu").choice((1.0, 0.0, 6.0, 3.0), 1000)
     shares = torch.bincount(drawn.flatten(), minlength=4) / drawn.numel()
     torch.testing.assert_close(shares, torch.tensor([0.1, 0.0, 0.6, 0.3]), atol=0.01, rtol=0)
+
+
+def test_samples_of_several_layouts_stay_in_their_order(monkeypatch):
+    layouts = ["flying", "tunnel", "corridor", "flying"]  # drawn in groups: 0 and 3, then 1, then 2
+    monkeypatch.setattr(scene, "choose_layout", lambda config, seed, index: layouts[index])
+    together = scene.draw_scenes(PRESETS["small"], 1, range(4), (16, 24))
+    for index in range(4):
+        alone = scene.draw_scenes(PRESETS["small"], 1, [index], (16, 24))
+        for name in ("rotation", "position", "lens", "disparity", "exposure"):
+            torch.testing.assert_close(getattr(together, name)[index], getattr(alone, name)[0])
