@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from matchattention.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,3 +67,24 @@ def test_other_packages_are_hidden(bare: dict[str, str]) -> None:
 def test_the_log_s_commands_start(words: str, bare: dict[str, str]) -> None:
     done = run(words.split(), bare)
     assert done.returncode == 0, done.stderr
+
+
+def trainings() -> list[list[str]]:
+    """The arguments of every training the log writes down for the next runs."""
+    text = (ROOT / "docs" / "training-log.md").read_text().partition("## How to go on")[2].replace("\\\n", " ")
+    detached = re.findall(r"train_detached\.sh start \S+ \S+ ([^\n;]*)", text)
+    plain = re.findall(r"matchattention train ([^\n;]*)", text)
+    numbered = (words.replace("--steps N", "--steps 100") for words in detached + plain if "…" not in words)
+    return [shlex.split(words) for words in numbered]
+
+
+@pytest.mark.parametrize("words", trainings(), ids=" ".join)
+def test_the_log_s_trainings_have_a_plan(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *words, "--dry-run"]) == 0
+    assert "GiB a GPU" in capsys.readouterr().out
+
+
+def test_the_log_has_trainings_of_every_kind() -> None:
+    joined = [" ".join(words) for words in trainings()]
+    for kind in ("rt-flow-synth", "--start rt", "--model xl", "--size 512x768:16"):
+        assert any(kind in words for words in joined), kind
