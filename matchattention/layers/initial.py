@@ -131,8 +131,9 @@ def expected_pixel(matching: Tensor, height: int, width: int) -> Tensor:
     blurred = F.avg_pool2d(padded, WINDOW, stride=1)
     best = blurred.flatten(-2).argmax(-1)  # (B, hw)
     offset = torch.arange(WINDOW, device=matching.device)
-    y = (best // width).unsqueeze(-1) + offset  # rows in `padded`
-    x = (best % width).unsqueeze(-1) + offset
+    row = best // width
+    y = row.unsqueeze(-1) + offset  # rows in `padded`
+    x = (best - row * width).unsqueeze(-1) + offset  # no remainder: the ONNX exporter has none by an open size
     index = (y.unsqueeze(-1) * (width + 2 * half) + x.unsqueeze(-2)).flatten(-2)  # (B, hw, 25)
     inside = padded.flatten(-2).gather(-1, index)
     kept = inside * ((inside >= 1 / (height * width)) + FAINT)

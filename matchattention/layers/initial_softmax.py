@@ -76,8 +76,9 @@ def _flow(matching: Tensor, height: int, width: int) -> Tensor:
     half = WINDOW // 2
     blurred = F.avg_pool2d(matching.unsqueeze(1), WINDOW, stride=1, padding=half).squeeze(1)
     best = blurred.argmax(-1)
-    x0 = (best % width).clamp(half, max(half, width - 1 - half))
-    y0 = (best // width).clamp(half, max(half, height - 1 - half))
+    row = best // width
+    x0 = (best - row * width).clamp(half, max(half, width - 1 - half))  # no remainder: see `initial.expected_pixel`
+    y0 = row.clamp(half, max(half, height - 1 - half))
     offset = torch.arange(-half, half + 1, device=matching.device)
     x, y = x0.unsqueeze(-1) + offset, y0.unsqueeze(-1) + offset
     # A map narrower than the window has no pixels there: they count nothing.

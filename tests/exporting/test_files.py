@@ -61,6 +61,17 @@ def test_any_batch_and_size(tiny, onnx_file, shape):
     np.testing.assert_allclose(np.concatenate((-left, right)), truth, rtol=0, atol=5e-3)
 
 
+def test_flow_of_any_size(tmp_path):
+    model = lively(replace(VARIANTS["flow"], decoder_depths=(1, 0, 0, 0)))
+    done = ma.export(model, tmp_path / "flow.onnx")
+    assert max(difference.mean for difference in done.differences) < 1e-3
+    pair = [np.random.default_rng(seed).integers(0, 255, (40, 75, 3), np.uint8) for seed in range(2)]
+    exported = ExportedPredictor(done.path).match(*pair)
+    assert exported.task == "flow"
+    plain = ma.Predictor(model, "cpu", check=False).match(*pair)
+    assert np.median(np.abs(exported.flow - plain.flow)) < 1e-3
+
+
 def test_file_as_predictor(tiny, onnx_file):
     left, right = (np.random.default_rng(0).integers(0, 255, (75, 110, 3), np.uint8) for _ in range(2))
     exported = ExportedPredictor(onnx_file.path).match(left, right)
@@ -86,7 +97,7 @@ def test_large_images_start_at_half_resolution(tiny, onnx_file, monkeypatch):
     assert (field - truth).abs().mean() < 5e-3 < (truth - unaided).abs().mean()
 
 
-def test_predict_command(onnx_file, tmp_path):
+def test_predict_command(onnx_file, tmp_path, capsys):
     code = main(
         ["predict", "--example", "--model", str(onnx_file.path), "--no-check", "--output", str(tmp_path / "out")]
     )
@@ -96,7 +107,12 @@ def test_predict_command(onnx_file, tmp_path):
     assert main(["predict", "--example", "--engine", "onnx", *other[:2]]) == 2  # rt is no exported file
     assert main(["predict", "--example", "--engine", "openvino", "--precision", "fp16", *other]) == 2
     assert main(["predict", "--example", "--precision", "bf16", *other]) == 2
-    assert not (tmp_path / "other").exists()
+    assert main(["predict", "--example", "--device", "cuda", *other]) == 2
+    assert "leave --device cuda out" in capsys.readouterr().err
+    assert main(["export", "--model", other[3], "--output", str(tmp_path / "other.onnx")]) == 2
+    assert main(["serve", "--model", other[3], "--port", "0"]) == 2
+    assert capsys.readouterr().err.count("needs the checkpoint it was made from") == 2
+    assert not list(tmp_path.glob("other*"))
 
 
 def test_evaluate_command(onnx_file, tmp_path, capsys):
