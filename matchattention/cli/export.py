@@ -34,12 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    from matchattention.exporting.predictor import refuse_exported
     from matchattention.exporting.write import check_request, export
     from matchattention.models.checkpoint import load
 
     began = time.perf_counter()
     size = None if arguments.size is None else parse_size(arguments.size)
     check_request(Path(arguments.output), size, arguments.precision, arguments.compile)  # before the weights are read
+    refuse_exported(arguments.model, "export")
     model = load(arguments.model, task=arguments.task)
     done = export(model, arguments.output, size, arguments.precision, arguments.compile)
     nodes = "" if done.nodes is None else f", {done.nodes} nodes"

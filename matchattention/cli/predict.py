@@ -224,7 +224,12 @@ def exported_predictor(arguments: argparse.Namespace) -> Any:
             raise InputError(f"--engine {arguments.engine} runs exported files: give --model FILE.onnx or FILE.xml.")
         return None
     predictor = ExportedPredictor(
-        arguments.model, arguments.engine, arguments.precision, arguments.threads or 0, check=not arguments.no_check
+        arguments.model,
+        arguments.engine,
+        arguments.precision,
+        arguments.threads or 0,
+        check=not arguments.no_check,
+        device=arguments.device,
     )
     if predictor.task != arguments.task:
         raise InputError(f"{arguments.model} is a {predictor.task} model, but {arguments.task} was asked for.")

@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     try:
+        from matchattention.exporting.predictor import refuse_exported
         from matchattention.serve.server import listen, serve
         from matchattention.serve.settings import Settings, require_token
     except ModuleNotFoundError as error:
@@ -64,6 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         megabytes=arguments.megabytes,
         megapixels=arguments.megapixels,
     )
+    refuse_exported(arguments.model, "the server")
     name = arguments.name or Path(arguments.model).stem
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise InputError(f"'{name}' cannot stand in an address: give --name with letters, digits, '.', '_' and '-'.")

@@ -18,6 +18,12 @@ from matchattention.inference.prediction import Prediction
 from matchattention.models.network import COARSEST, LARGE, at_tokens, coarse_field
 
 
+def refuse_exported(name: str, what: str) -> None:
+    """Raise with a sentence where a checkpoint is needed."""
+    if is_exported(name):
+        raise InputError(f"{name} is an exported file, and {what} needs the checkpoint it was made from.")
+
+
 def is_exported(name: str | None) -> bool:
     """Whether a model's name is a file that `matchattention export` wrote."""
     return name is not None and Path(name).suffix in SUFFIXES
@@ -32,6 +38,7 @@ class ExportedPredictor:
         precision: "auto", or "bf16" for OpenVINO to compute in.
         threads: 0 leaves the choice to the engine.
         check: as in `Predictor`.
+        device: "auto" or "cpu".
     """
 
     device = torch.device("cpu")
@@ -45,8 +52,9 @@ class ExportedPredictor:
         threads: int = 0,
         *,
         check: bool = True,
+        device: str = "auto",
     ) -> None:
-        self.runtime: Runtime = open_runtime(path, engine, precision, threads)
+        self.runtime: Runtime = open_runtime(path, engine, precision, threads, device)
         self.check = check
 
     @property

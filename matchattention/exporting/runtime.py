@@ -43,20 +43,22 @@ class OnnxRuntime:
     Args:
         path: .onnx file.
         threads: inside an operator; 0 leaves the choice to ONNX Runtime.
+        device: "auto" takes every provider that is installed, "cpu" the CPU's.
     """
 
     takes_start = True
     least = COARSEST
 
-    def __init__(self, path: str | Path, threads: int = 0) -> None:
+    def __init__(self, path: str | Path, threads: int = 0, device: str = "auto") -> None:
         runtime = require("onnxruntime", "export", "Running an .onnx file")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
         # Threads that wait asleep: spinning ones take the cores from everything else on a small machine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        providers = ["CPUExecutionProvider"] if device == "cpu" else runtime.get_available_providers()
         try:
-            self._session = runtime.InferenceSession(str(path), options, providers=runtime.get_available_providers())
+            self._session = runtime.InferenceSession(str(path), options, providers=providers)
         except Exception as error:
             raise InputError(f"{path} is not an ONNX file that ONNX Runtime reads ({_first_line(error)}).") from None
         self.task = _task([value.name for value in self._session.get_inputs()], path)
@@ -144,7 +146,9 @@ class TorchRuntime:
         return a.numpy(), b.numpy()
 
 
-def open_runtime(path: str | Path, engine: str | None = None, precision: str = "auto", threads: int = 0) -> Runtime:
+def open_runtime(
+    path: str | Path, engine: str | None = None, precision: str = "auto", threads: int = 0, device: str = "auto"
+) -> Runtime:
     """The runtime for a file.
 
     Args:
@@ -152,8 +156,14 @@ def open_runtime(path: str | Path, engine: str | None = None, precision: str = "
         engine: "onnx", "openvino" or "torch"; by the suffix unless given.
         precision: "auto" is the file's own; OpenVINO also computes an fp32 file in "bf16".
         threads: 0 leaves the choice to the runtime.
+        device: "auto" or "cpu".
     """
     path = Path(path)
+    if device not in ("auto", "cpu"):
+        raise InputError(
+            f"Exported files run on the CPU, or on a GPU by itself where onnxruntime-gpu is installed: "
+            f"leave --device {device} out."
+        )
     if not path.is_file():
         raise InputError(f"There is no file {path}: make one with 'matchattention export --output {path}'.")
     engine = engine or SUFFIXES.get(path.suffix)
@@ -164,7 +174,7 @@ def open_runtime(path: str | Path, engine: str | None = None, precision: str = "
     if precision not in ("auto", "fp32"):
         raise InputError(f"An exported file has its own precision: leave --precision {precision} out, or export again.")
     if engine == "onnx" and path.suffix == ".onnx":
-        return OnnxRuntime(path, threads)
+        return OnnxRuntime(path, threads, device)
     if engine == "torch" and path.suffix == ".pt2":
         return TorchRuntime(path)
     raise InputError(f"{path.name} is no file for engine '{engine}': give .onnx, .xml (openvino) or .pt2 (torch).")
