@@ -121,14 +121,16 @@ def _advice(measured: dict[str, Any], latency: dict[str, Any] | None, engines: d
     if times:
         best = min(times, key=lambda name: times[name]["best_ms"])
         lines.append(
-            f"**Use {best}**: of all that lose less than {LOSS} points of bad 1, bad 2 and D1 it is the fastest, "
-            f"{times[best]['times_as_fast_as_pytorch']:.2f} times as fast as PyTorch."
+            f"**Use {best}**: of all that lose less than {LOSS} points of bad 1, bad 2 and D1 it is the fastest"
         )
         if choice := engines[best]:
             file, engine, _ = choice
+            lines[-1] += f", {times[best]['times_as_fast_as_pytorch']:.2f} times as fast as PyTorch."
             lines.append(
                 f"`matchattention export {EXPORTS[file]}` makes its file, `--model {file} --engine {engine}` runs it."
             )
+        else:
+            lines[-1] += ", and needs no exported file."
     else:
         if good:
             lines.append(f"These lose less than {LOSS} points of bad 1, bad 2 and D1: {', '.join(good)}.")

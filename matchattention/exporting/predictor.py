@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.exporting.runtime import SUFFIXES, Array, Runtime, open_runtime
 from matchattention.geometry.pair_check import judge_pair, require_visible
 from matchattention.inference.consistency import judge
@@ -105,6 +106,13 @@ class ExportedPredictor:
         rows, columns = self._padded(height, width)
         if initial is None and self.runtime.takes_start and self.runtime.size is None and max(height, width) > LARGE:
             initial = coarse_field(self.field, image0, image1)
+        if initial is None and max(height, width) > LARGE:
+            warnings.warn(
+                f"Above {LARGE} px the network starts at half resolution, which this file cannot: wide matches may be "
+                "missed. Use an .onnx file of any size with ONNX Runtime.",
+                InputWarning,
+                stacklevel=2,
+            )
         border = (0, columns - width, rows - height, 0)
         first, second = (F.pad(image, border, mode="replicate").numpy() for image in (image0, image1))
         start: Array | None = None

@@ -17,7 +17,7 @@ from PIL import Image
 import matchattention as ma
 from matchattention.cli.main import main
 from matchattention.data.formats import write_pfm
-from matchattention.errors import InputError
+from matchattention.errors import InputError, InputWarning
 from matchattention.exporting import check
 from matchattention.exporting.int8 import SENSITIVE, quantise, rendered_pairs
 from matchattention.exporting.onnx_file import count_nodes
@@ -95,6 +95,8 @@ def test_large_images_start_at_half_resolution(tiny, onnx_file, monkeypatch):
         unaided = expected(tiny, *pair, torch.zeros(2, 60, 100, 2))
     field = ExportedPredictor(onnx_file.path).field(*pair)[..., 0]
     assert (field - truth).abs().mean() < 5e-3 < (truth - unaided).abs().mean()
+    with pytest.warns(InputWarning, match=r"starts at half resolution, which this file cannot"):
+        ExportedPredictor(onnx_file.path, "openvino", threads=1).field(*pair)
 
 
 def test_predict_command(onnx_file, tmp_path, capsys):
