@@ -415,6 +415,18 @@ def test_queries_that_are_not_numbers_reach_only_the_keys_they_look_at():
         assert (grad[0, :, 8:] == 0).all()
 
 
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "gathered"])
+def test_gradients_beyond_a_narrow_map_reach_no_other_row(atomic):
+    """Keys beyond a row's end would be the next row's first ones: they get nothing, not even zero times infinity."""
+    q, k, v, position = inputs((1, 4, 3), 1, 4, 4, reach=1.0)
+    grad_out = torch.ones_like(v)
+    grad_out[0, 1] = float("inf")
+    _, grad_k, grad_v, _ = backward(grad_out, None, q, k, v, position, (1, 8), False, atomic=atomic)
+    for grad in (grad_k, grad_v):
+        assert not grad[0, 1].isfinite().all()
+        assert grad[0, [0, 2, 3]].isfinite().all()
+
+
 def test_deterministic_algorithms_are_honoured():
     """Every query looks at one key: the order of the sum decides the last bits."""
     tensors = inputs((1, 4, 64), 2, 2, 2, reach=0.0)
