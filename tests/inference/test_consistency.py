@@ -138,6 +138,19 @@ def test_the_kernel_is_the_plain_computation(vertical: float) -> None:
     torch.testing.assert_close(confidence.cpu(), plain[1], rtol=1e-5, atol=1e-6)
 
 
+def test_the_kernel_reads_nothing_below_an_image() -> None:
+    """Below its last row lies the next pair's first one, here without a number in it."""
+    pytest.importorskip("triton")
+    from matchattention.runtime.kernels.agreement import agreement
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    first, second = torch.zeros(2, 4, 6, 2, device=device), torch.zeros(2, 4, 6, 2, device=device)
+    second[1, 0] = torch.nan
+    occlusion, confidence = agreement(first, second, 1.5, 0.02, 2.0)
+    assert not occlusion[0].any()
+    assert (confidence[0] == 1).all()
+
+
 def test_rows_are_judged_in_pieces(monkeypatch) -> None:
     first, second = random_fields(2, 3, 0.5)
     whole = judge(first, second)
