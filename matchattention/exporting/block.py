@@ -69,7 +69,7 @@ class SelfAttention(nn.Module):
         inner = d // config.compression // config.heads
         mixed = self.qkv(normed).unflatten(-1, (config.heads, 3 * inner))
         q, kv = mixed.split((inner, 2 * inner), -1)
-        placed = place.place(state[..., d + 2 :: 2], state[..., d + 3 :: 2], own=True)
+        placed = place.place(state, d + 2, config.heads, own=True)
         found = F.embedding(placed.keys, kv.reshape(-1, 2 * inner)).float()  # (2B, H, W, heads, keys, 2 inner)
         k, v = found.split(inner, -1)
         scores = similarity(q.float().unsqueeze(-2), k, config.similarity)
@@ -99,7 +99,7 @@ class CrossAttention(nn.Module):
         split = (config.heads, -1)
         normed = self.norm(state[..., : d + 2])
         q, kv, *gate = self.qkvg(normed).split((inner, 2 * inner, *([inner] if config.gate else [])), -1)
-        placed = place.place(state[..., d : d + 1], state[..., d + 1 : d + 2], own=False)
+        placed = place.place(state, d, 1, own=False)
         found = F.embedding(placed.keys, kv.reshape(-1, 2 * inner)).float()  # (2B, H, W, keys, 2 inner)
         k, v = found.unflatten(-1, split).chunk(2, -1)  # (2B, H, W, keys, heads, c)
         q = q.float().unflatten(-1, split).unsqueeze(-3)

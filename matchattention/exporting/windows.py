@@ -67,25 +67,39 @@ class Map:
         self.other = self.partner + line + keys
         # Sub-window (y, x) has the share (1 - below or below) * (1 - right or right).
         corner = torch.arange(len(subs)).view(-1, 1)
-        self.right = ((corner % 2) * 2 - 1).float(), (1 - corner % 2).float()
-        self.below = ((corner // 2) * 2 - 1).float(), (1 - corner // 2).float()
+        corners = torch.cat((corner % 2, corner // 2), -1)[:, : 1 if rows == 1 else 2].float()  # (sub-windows, axes)
+        self.slope, self.start = 2 * corners - 1, 1 - corners
+        if rows > 1:  # both axes at once
+            self.grid = torch.cat((self.x + 0 * self.y, self.y + 0 * self.x), -1).unsqueeze(-2)  # (1, H, W, 1, 2)
+            self.least = torch.tensor([radius(columns), radius(rows)], dtype=torch.float32)
+            self.most = torch.cat((self.last_x, self.last_y), -1).flatten() - (self.least + EDGE)
+            self.step = torch.cat((torch.ones(1), self.last_x.flatten() + 1))  # rows of the table a pixel right, down
 
-    def place(self, x: Tensor, y: Tensor, own: bool) -> Placed:
-        """Windows centred at each query plus its relative position (2B, H, W, heads or 1), in tokens.
+    def place(self, state: Tensor, channel: int, heads: int, own: bool) -> Placed:
+        """Windows centred at each query plus its relative position, in tokens.
 
         Args:
-            x: relative position along the row.
-            y: the same along the column; ignored when the window is one row.
+            state: (2B, H, W, channels).
+            channel: where its relative positions begin, x and y in turn, a pair a head.
+            heads: how many pairs; y is ignored when the window is one row.
             own: True for a window a head in the query's own view, False for one for all heads in the other view.
         """
         rows, columns = self.window
-        column, right = _axis(self.x + x, self.last_x, columns)
-        shares = _fraction(right, self.right)
-        if rows > 1:
-            row, below = _axis(self.y + y, self.last_y, rows)
-            column = column + row * self.width
-            shares = shares * _fraction(below, self.below)
-        first = column.long()
+        end = channel + 2 * heads
+        if rows == 1:
+            rad = radius(columns)
+            centre = self.x + state[..., channel:end:2]
+            centre = torch.minimum(centre, self.last_x - (rad + EDGE)).clamp(min=rad)
+            first = centre.floor()  # (2B, H, W, heads)
+            shares = (centre - first).unsqueeze(-1).unsqueeze(-1) * self.slope + self.start
+        else:
+            positions = state[..., channel:end]
+            pairs = positions.unsqueeze(-2) if heads == 1 else positions.unflatten(-1, (heads, 2))
+            centre = torch.maximum(torch.minimum(self.grid + pairs, self.most), self.least)  # (2B, H, W, heads, 2)
+            whole = centre.floor()
+            first = (whole * self.step).sum(-1)
+            shares = ((centre - whole).unsqueeze(-2) * self.slope + self.start).prod(-1, keepdim=True)
+        first = first.long()
         if own:
             return Placed(first.unsqueeze(-1) * self.heads + self.own, shares)
         return Placed(first + self.other, shares)
@@ -100,17 +114,3 @@ def _part(extent: int, first: int) -> Tensor:
     """(extent,) bool: the keys of the sub-window that starts at ``first``."""
     key = torch.arange(extent)
     return (key >= first) & (key < first + extent - 1)
-
-
-def _axis(centre: Tensor, last: Tensor, extent: int) -> tuple[Tensor, Tensor]:
-    """Whole and fractional part of a centre held inside the map, see `ops.positions`."""
-    rad = radius(extent)
-    centre = torch.minimum(centre, last - (rad + EDGE)).clamp(min=rad)
-    whole = centre.floor()
-    return whole, centre - whole
-
-
-def _fraction(share: Tensor, of_corner: tuple[Tensor, Tensor]) -> Tensor:
-    """(2B, H, W, heads or 1, sub-windows, 1)."""
-    slope, start = of_corner
-    return share.unsqueeze(-1).unsqueeze(-1) * slope + start
