@@ -70,7 +70,7 @@ class PackedConvex(nn.Module):
         outputs = row if packed else 2
         out = position.new_empty((images, height * self.factor, width * self.factor, outputs))
         tokens = images * height * width
-        tile, warps = (64, 4) if self.one_kernel else (16, 2)
+        tile, warps = (64, 8) if self.one_kernel else (16, 2)
         convex_kernel[(-(-tokens // tile),)](
             logits,
             self.weight,
