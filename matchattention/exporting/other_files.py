@@ -45,4 +45,5 @@ def write_pt2(
                 program, package_path=os.fspath(path), inductor_configs={"aot_inductor.metadata": facts}
             )
         else:
+            program.example_inputs = None  # megabytes of zeros at a fixed size
             torch.export.save(program, path)

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,8 @@ def test_openvino_gives_the_same_at_any_size(tiny, onnx_file, tmp_path, monkeypa
 def test_torch_export(tmp_path):
     done = ma.export(lively(SHORT), tmp_path / "tiny.pt2", size=(64, 96))
     assert TorchRuntime(done.path).size == (64, 96)
+    with zipfile.ZipFile(done.path) as archive:
+        assert sum(part.file_size for part in archive.infolist() if "sample_inputs" in part.filename) < 10_000
     assert ExportedPredictor(done.path).task == "stereo"
     assert max(difference.mean for difference in done.differences) < 1e-4
 
