@@ -1,6 +1,6 @@
 """What a training on a GPU that is lent for minutes needs beside `matchattention train`: small files, soon.
 
-    python3 scripts/lent_gpu.py unpack /work/cache runs/cache          compile caches of an earlier session
+    python3 scripts/lent_gpu.py unpack cache runs/cache               compile caches of an earlier session
     python3 scripts/lent_gpu.py export runs/main-7 OUT --watch PID     again and again until that process ends
     python3 scripts/lent_gpu.py join OUT/model.safetensors rt.safetensors
     python3 scripts/lent_gpu.py restore OUT runs/main-7                a run that `train` continues

@@ -15,17 +15,15 @@ class StandIn(nn.Module):
     Attributes:
         plain: the plain module.
         run: the other way; every kind has its own.
+        serves: whether `run` takes these tokens.
     """
 
     run: Callable[..., Any]
+    serves: Callable[[Tensor], bool]
 
     def __init__(self, plain: nn.Module) -> None:
         super().__init__()
         self.plain: Any = plain
-
-    def serves(self, tokens: Tensor) -> bool:
-        """Whether `run` takes these tokens."""
-        raise NotImplementedError
 
     def forward(self, *inputs: Tensor) -> Any:
         plain = torch.compiler.is_compiling() or not self.serves(inputs[0])
