@@ -178,12 +178,11 @@ def main() -> int:
         match = stand_in(arguments.delay_ms / 1000)
     else:
         from matchattention.inference.predictor import Predictor
-        from matchattention.serve.matching import match_together
 
         predictor = Predictor(arguments.model, check=False)
 
         def match(pairs: Any) -> Any:
-            return match_together(predictor, pairs)
+            return predictor.match_together(pairs)
 
     figures = load_test(match, arguments, sizes)
     settings = {key: value for key, value in vars(arguments).items() if key != "json"}

@@ -26,7 +26,7 @@ from matchattention.errors import InputError
 from matchattention.synth.photos.moving_photos import MovingPhotoStream
 from matchattention.synth.photos.photo_bank import load
 from matchattention.synth.stream.distributions import Summary
-from matchattention.synth.stream.flow_statistics import MEASURES, FlowPair, bin_edges, summarise
+from matchattention.synth.stream.flow_statistics import MEASURES, FlowPair, summarise
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.config import PRESETS
 from matchattention.viz.flow import flow_picture
@@ -98,7 +98,7 @@ def histograms(summaries: list[Summary], path: Path) -> None:
 
     figure, axes = pyplot.subplots(4, 3, figsize=(13, 13), layout="constrained")
     for axis, (name, item) in zip(axes.flat, MEASURES.items()):
-        edges = bin_edges(name).numpy()
+        edges = MEASURES[name].edges.numpy()
         for summary in summaries:
             if name not in summary.histograms:
                 continue

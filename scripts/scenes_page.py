@@ -27,7 +27,7 @@ from matchattention.synth.photos.layered_photos import LayeredPhotoStream
 from matchattention.synth.photos.photo_bank import load
 from matchattention.synth.stream.distributions import Summary
 from matchattention.synth.stream.scene_stream import SceneStream
-from matchattention.synth.stream.statistics import MEASURES, Pair, bin_edges, summarise
+from matchattention.synth.stream.statistics import MEASURES, Pair, summarise
 from matchattention.synth.world.config import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,7 +108,7 @@ def histograms(summaries: list[Summary], path: Path) -> None:
 
     figure, axes = pyplot.subplots(5, 3, figsize=(13, 16), layout="constrained")
     for axis, (name, item) in zip(axes.flat, MEASURES.items()):
-        edges = bin_edges(name).numpy()
+        edges = MEASURES[name].edges.numpy()
         for summary in summaries:
             if name in summary.histograms:
                 style = "-" if summary.name.startswith(("Rendered", "Layered")) else "--"

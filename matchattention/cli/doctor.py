@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     print("\nBackends of match_attention (error against fp64, in brackets plain PyTorch's own)")
     broken = []
     for device in _devices():
-        for name in _backends(device):
+        for name in _backends():
             if name in _SLOW and not arguments.all:
                 print(f"  {name:12}{device.type:6}not tried: it compiles first, which takes a while; use --all")
                 continue
@@ -139,7 +139,7 @@ def _devices() -> list[torch.device]:
     return [torch.device("cpu")] + [torch.device("cuda")] * torch.cuda.is_available()
 
 
-def _backends(device: torch.device) -> list[str]:
+def _backends() -> list[str]:
     """Those that compute something, and something else than the reference that they are compared with."""
     from matchattention.ops.match_attention.backends import BACKENDS
 

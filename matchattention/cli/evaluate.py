@@ -135,7 +135,7 @@ def _measure_confidence(arguments: argparse.Namespace, dataset: datasets.Dataset
     from matchattention.models.checkpoint import load
 
     model = chosen_model(arguments, dataset)
-    if model == "sgbm" or arguments.predictions is not None or getattr(arguments, "engine", None):
+    if model == "sgbm" or arguments.predictions is not None or arguments.engine is not None:
         raise InputError(
             "--calibration measures a network's own confidence: give --model a shipped one or a checkpoint"
         )

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         for gpus in arguments.gpus or (1, 8, 64, 512)
     ]
     memory = planned.memory(batch, arguments.checkpoint_activations) / 2**30
-    state = scaling.state_bytes(planned.parameters) / 2**30
+    state = planned.memory(0) / 2**30
     print(
         f"{arguments.model}, {height}x{width}, {pairs:g} pairs: {memory:.1f} GiB a GPU planned for a batch of {batch}, "
         f"of which {state:.1f} are weights, gradients, average and moments ({state / 8:.1f} with --shard over 8)"

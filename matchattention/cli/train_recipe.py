@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matchattention.training.recipe import Preset, SourceConfig
     from matchattention.training.schedule import ScheduleConfig
 
-# Options that name the files of a folder dataset, as `FolderPatterns` calls them.
-
 
 def adjusted_preset(preset: Preset, arguments: argparse.Namespace) -> Preset:
     """The preset with what the command line changes."""

@@ -18,11 +18,7 @@ NOT_POOLABLE = {"a50", "a90", "a95", "a99"}  # a quantile of all pixels does not
 def mean_over_scenes(scenes: Sequence[Metrics], weights: Sequence[float] | None = None) -> Averages:
     """Mean of each metric over the scenes that have it; ``pixels`` is their sum."""
     weights = [1.0] * len(scenes) if weights is None else weights
-
-    def combine(metric: str, values: list[tuple[float, float, float]]) -> float:
-        return _weighted_mean([(value, weight) for value, weight, _ in values])
-
-    return _combined(scenes, weights, combine)
+    return _combined(scenes, weights, lambda _, values: _weighted_mean([value[:2] for value in values]))
 
 
 def pooled_over_pixels(scenes: Sequence[Metrics]) -> Averages:

@@ -26,13 +26,9 @@ _FORMATS = (
 )
 
 
-def read_stereo_camera(path: FilePath, right: FilePath | None, baseline: float | None) -> StereoCamera:
-    """See `StereoCamera.from_file`."""
-    return _read_stereo_camera(Path(path), right, baseline)
-
-
 @reads("a calibration", "docs/cameras.md shows what each format looks like", MOST_TEXT)
-def _read_stereo_camera(path: Path, right: FilePath | None, baseline: float | None) -> StereoCamera:
+def read_stereo_camera(path: Path, right: FilePath | None, baseline: float | None) -> StereoCamera:
+    """See `StereoCamera.from_file`."""
     text = read_text(path)
     if path.suffix.lower() == ".json":
         return _json(path, text, baseline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class StereoCamera:
         """
         from matchattention.geometry.calibration_files import read_stereo_camera
 
-        return read_stereo_camera(path, right, baseline)
+        return read_stereo_camera(Path(path), right, baseline)
 
     def depth(self, disparity: FloatImage) -> NDArray[np.float32]:
         """Distance along the optical axis in metres; inf where the disparity leaves none (zero or unknown).

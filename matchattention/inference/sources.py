@@ -122,27 +122,17 @@ def find_images(source: str) -> list[Path]:
     if is_glob(source):
         found = [Path(name) for name in glob.glob(source, recursive=True)]
     elif path.is_dir():
-        found = [file for file in path.iterdir() if not file.name.startswith(".")]
+        found = list(path.iterdir())
     elif path.exists():
         return [path]
     else:
         raise InputError(f"{source} does not exist.")
-    images = sorted(
-        (
-            file
-            for file in found
-            if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file() and not _is_hidden(file.name)
-        ),
-        key=_natural,
-    )
+    # What a killed run or another tool left unfinished has a name that starts with a dot.
+    shown = (file for file in found if file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith("."))
+    images = sorted((file for file in shown if file.is_file()), key=_natural)
     if not images:
         raise InputError(f"There is no image in {source} ({', '.join(sorted(IMAGE_SUFFIXES))}).")
     return images
-
-
-def _is_hidden(name: str) -> bool:
-    """What a killed run or another tool left unfinished has a name that starts with a dot."""
-    return name.startswith(".")
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:

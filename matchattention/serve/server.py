@@ -9,7 +9,6 @@ import uvicorn
 from matchattention.errors import InputError
 from matchattention.inference.predictor import Predictor
 from matchattention.serve.application import make_application
-from matchattention.serve.matching import match_together
 from matchattention.serve.settings import Settings, is_loopback, require_token
 
 
@@ -48,7 +47,7 @@ def serve(
     host, port = listener.getsockname()[:2]
     require_token(host, token)
     app = make_application(
-        lambda pairs: match_together(predictor, pairs),
+        predictor.match_together,
         name,
         predictor.task,
         settings,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matchattention.errors import InputError
-from matchattention.training.plan import BYTES_A_PIXEL, STATE_BYTES
+from matchattention.training.plan import BYTES_A_PIXEL
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,6 @@ def archive_table(
             f"{pairs_per_second * read_bytes / 1e6:.0f} MB/s | {days * 24 * price:.0f} |"
         )
     return "\n".join(lines)
-
-
-def state_bytes(parameters: int, shards: int = 1) -> int:
-    """Weights, gradients, average and moments on one GPU."""
-    return parameters * STATE_BYTES // shards
 
 
 def _size(count: float) -> str:

@@ -87,11 +87,6 @@ def write_state(folder: Path, content: dict[str, Any]) -> None:
     _flush_folder(folder)
 
 
-def save_state(folder: Path, model: nn.Module, updater: Updater, counters: Counters, recipe: dict[str, Any]) -> None:
-    """`write_state` of `state_content`."""
-    write_state(folder, state_content(model, updater, counters, recipe))
-
-
 def has_state(folder: Path) -> bool:
     """Whether a run in this folder can be continued, if its files are whole."""
     return any((folder / name).is_file() for name in (STATE_FILE, PREVIOUS_FILE))
@@ -125,7 +120,7 @@ def read_state(folder: Path, warn: Callable[[str], None]) -> dict[str, Any]:
 def load_state(
     folder: Path, model: nn.Module, updater: Updater, warn: Callable[[str], None] = lambda text: None
 ) -> Counters:
-    """Continue where `save_state` stopped; tensors are copied in place, so captured graphs stay valid.
+    """Continue from the newest whole state; tensors are copied in place, so captured graphs stay valid.
 
     Raises:
         InputError: There is no whole state, or it belongs to another network.

@@ -18,7 +18,6 @@ import matchattention as ma
 from matchattention.cli.main import main
 from matchattention.inference.predictor import Predictor
 from matchattention.models.checkpoint import save
-from matchattention.serve.matching import match_together
 from tests.inference.oracle import TINY
 from tests.serve.conftest import pair
 from tests.serve.test_depth import file_of
@@ -61,7 +60,7 @@ def test_together_is_the_same_as_alone() -> None:
     torch.manual_seed(0)
     predictor = Predictor(ma.create_model(TINY), "cpu", check=False)
     pairs = [pair(seed, 48, 64) for seed in range(3)]
-    for together, views in zip(match_together(predictor, pairs), pairs):
+    for together, views in zip(predictor.match_together(pairs), pairs):
         alone = predictor.match(*views)
         for name in ("relative_position", "relative_position_right", "confidence"):
             np.testing.assert_allclose(getattr(together, name), getattr(alone, name), atol=1e-3)

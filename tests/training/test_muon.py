@@ -6,7 +6,7 @@ from torch import nn
 
 from matchattention.training.muon import LENGTH, Muon, is_matrix, orthogonalise
 from matchattention.training.optimizer import OptimizerConfig, Updater
-from matchattention.training.state import Counters, load_state, save_state
+from matchattention.training.state import Counters, load_state, state_content, write_state
 
 
 class Net(nn.Module):
@@ -104,7 +104,7 @@ def test_a_saved_training_continues_exactly(tmp_path):
     net, updater = with_gradients()
     updater.set_rates(0.1, 0)
     updater.update()
-    save_state(tmp_path, net, updater, Counters(steps=1), {})
+    write_state(tmp_path, state_content(net, updater, Counters(steps=1), {}))
     gradients = [p.grad.clone() for p in net.parameters()]  # the update clips them in place
     updater.update()
     other, restored = with_gradients(seed=5)
@@ -119,7 +119,7 @@ def test_a_saved_training_continues_exactly(tmp_path):
 
 def test_another_optimizer_may_go_on_with_the_weights(tmp_path):
     net, updater = with_gradients()
-    save_state(tmp_path, net, updater, Counters(steps=7), {})
+    write_state(tmp_path, state_content(net, updater, Counters(steps=7), {}))
     adam = Updater(net, OptimizerConfig())
     assert load_state(tmp_path, net, adam).restarted_at == 7
 

@@ -17,7 +17,8 @@ from matchattention.training.state import (
     Counters,
     load_state,
     read_state,
-    save_state,
+    state_content,
+    write_state,
 )
 from tests.training.networks import TinyNetwork
 
@@ -31,7 +32,7 @@ def run(tmp_path):
     for steps in (1, 2):
         with torch.no_grad():
             next(model.parameters()).fill_(steps)
-        save_state(tmp_path, model, updater, Counters(steps=steps), {})
+        write_state(tmp_path, state_content(model, updater, Counters(steps=steps), {}))
     return tmp_path
 
 

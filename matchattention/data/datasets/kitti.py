@@ -16,13 +16,13 @@ a focal length of 725.0087 px in every scene.
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.datasets.layout import (
-    consecutive,
     files,
     folders,
     mask_nonzero,
@@ -72,7 +72,7 @@ def hd1k(root: Path, split: str) -> list[FlowSample]:
     images = require_folder(root / "hd1k_input" / "image_2")
     truth = require_folder(root / "hd1k_flow_gt" / "flow_occ")
     samples = []
-    for frame1, frame2 in consecutive(files(images, "*.png")):
+    for frame1, frame2 in pairwise(files(images, "*.png")):
         if frame1.stem.split("_")[0] != frame2.stem.split("_")[0]:
             continue  # the last frame of a sequence
         flow = require_file(truth / frame1.name)

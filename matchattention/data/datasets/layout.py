@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,11 +67,6 @@ def same_length(*lists: list[Path]) -> None:
     if len({len(files) for files in lists}) > 1:
         counts = ", ".join(f"{len(files)} in {files[0].parent}" for files in lists)
         raise InputError(f"Files that belong together differ in number: {counts}")
-
-
-def consecutive(frames: Iterable[Path]) -> list[tuple[Path, Path]]:
-    """Each frame with the one after it."""
-    return list(pairwise(frames))
 
 
 @reads("a mask")

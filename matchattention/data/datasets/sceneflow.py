@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.datasets.layout import (
-    consecutive,
     files,
     optional_file,
     require_file,
@@ -62,7 +62,7 @@ def sceneflow_flow(root: Path, split: str) -> list[FlowSample]:
     samples = []
     for base, clip, images in _clips(root, split):
         flows = base / "optical_flow" / clip / "into_future" / "left"
-        for frame1, frame2 in consecutive(files(images / "left", "*.png")):
+        for frame1, frame2 in pairwise(files(images / "left", "*.png")):
             change = optional_file(base / "disparity_change" / clip / "into_future" / "left" / f"{frame1.stem}.pfm")
             flow = require_file(flows / f"OpticalFlowIntoFuture_{frame1.stem}_L.pfm")
             samples.append(

@@ -15,13 +15,13 @@ values are in the images' px; every other pixel of every other line is taken.
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.datasets.layout import (
-    consecutive,
     files,
     folders,
     mask_zero,
@@ -40,7 +40,7 @@ def sintel(root: Path, split: str) -> list[FlowSample]:
     images = require_folder(root / part / render)
     samples = []
     for scene in folders(images):
-        for frame1, frame2 in consecutive(files(scene, "frame_*.png")):
+        for frame1, frame2 in pairwise(files(scene, "frame_*.png")):
             name = f"{scene.name}/{frame1.stem}"
             if part == "test":
                 samples.append(FlowSample(name, frame1, frame2))
@@ -91,7 +91,7 @@ def spring(root: Path, split: str) -> list[FlowSample]:
     for scene in folders(_spring_root(root, split)):
         for camera in ("left", "right"):
             frames = files(scene / f"frame_{camera}", f"frame_{camera}_*.png")
-            forward = consecutive(frames)
+            forward = list(pairwise(frames))
             for direction, pairs in (("FW", forward), ("BW", [(b, a) for a, b in forward])):
                 kind = f"flow_{direction}_{camera}"
                 if split == "train" and not (scene / kind).is_dir():

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from matchattention.synth.rays import primitives
 
-RAY_COLUMNS = 16  # 3x3 camera-to-object matrix by rows, camera centre in object space, four shape parameters
-
 
 def number(constant: Any) -> float:
     """The plain value of a constant of the dialect."""
@@ -30,7 +28,8 @@ class RayTables(NamedTuple):
     """What casting needs, per view: everything is in the object space of each primitive.
 
     Attributes:
-        rays: (B, V, N, 16) fp32, see `RAY_COLUMNS`.
+        rays: (B, V, N, 16) fp32: 3x3 camera-to-object matrix by rows, camera centre in object space, four shape
+            parameters.
         bounds: (B, V, N, 4) fp32 least and greatest x/z, least and greatest y/z of the primitive as seen by the view.
         counts: (B, kinds) int32 primitives of each of `dispatch.KINDS`.
         slots: first slot of each kind and N at the end.

@@ -134,11 +134,6 @@ def measure(pair: Pair) -> dict[str, Tensor]:
     return values
 
 
-def bin_edges(name: str) -> Tensor:
-    """Edges of a measure's histogram."""
-    return MEASURES[name].edges
-
-
 def summarise(name: str, pairs: Iterable[Pair]) -> Summary:
     """Measure every pair; the quantiles are `QUANTILES`."""
     return distributions.summarise(name, (measure(pair) for pair in pairs), MEASURES, QUANTILES)

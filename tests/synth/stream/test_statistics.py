@@ -11,7 +11,6 @@ from matchattention.synth.stream import distributions
 from matchattention.synth.stream.statistics import (
     MEASURES,
     Pair,
-    bin_edges,
     local_deviation,
     measure,
     noise_level,
@@ -95,7 +94,7 @@ def test_summary_weighs_pairs_alike_and_sums_to_one(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_histograms_cover_their_range(name: str):
-    edges = bin_edges(name)
+    edges = MEASURES[name].edges
     assert math.isclose(float(edges[0]), MEASURES[name].low, rel_tol=1e-4)
     assert math.isclose(float(edges[-1]), MEASURES[name].high, rel_tol=1e-4, abs_tol=1e-6)
     assert (edges.diff() > 0).all()
