@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw the contact sheet of moving scenes and the page of statistics against real flow pairs.
 
-    python scripts/flow_page.py --real ../shared/data/flow
+    python scripts/flow_page.py --real FOLDER
 
 Writes docs/images/flow-scenes.jpg, docs/images/flow-statistics.png and docs/flow-statistics.md. Of the real pairs only
 distributions are kept, never images. Needs matplotlib and Pillow (the docs extra).

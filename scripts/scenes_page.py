@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw the contact sheet of rendered scenes and the page of statistics against real pairs.
 
-    python scripts/scenes_page.py --real ../shared/data
+    python scripts/scenes_page.py --real FOLDER
 
 Writes docs/images/scenes.jpg, docs/images/scenes-statistics.png and docs/scenes-statistics.md. Of the real pairs only
 distributions are kept, never images. Needs matplotlib and Pillow (the docs extra).

@@ -1,6 +1,6 @@
 """One picture of what a network sees on pairs without ground truth: a tile a pair.
 
-    python scripts/sheet_of_pairs.py ../shared/data/no_ground_truth --output docs/images/without-truth.jpg
+    python scripts/sheet_of_pairs.py FOLDER --output docs/images/without-truth.jpg
 
 Tiles hold disparities only, because the photographs are not ours to publish; --photos adds them for your own eyes.
 """
