@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from matchattention.cli.sizes import parse_size
@@ -44,8 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the table."""
     from matchattention.training import scaling
 
+    _check_numbers(arguments)
     if arguments.what == "archive":
-        rate = _positive(arguments.pairs_per_second, "--pairs-per-second")
+        rate = _measured(arguments.pairs_per_second)
         counts = arguments.pairs or [1e6, 1e9]
         print(scaling.archive_table(counts, rate, arguments.read, arguments.written, arguments.price))
         return
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.rates, arguments.model, (height, width), arguments.checkpoint_activations
         )
         rate, batch = case["fastest"]["pairs_per_second"], case["fastest"]["batch"]
-    rate = _positive(rate, "--pairs-per-second")
+    rate = _measured(rate)
     pairs = (arguments.pairs or [32e6])[0]
     rows = [
         scaling.training_scale(planned.parameters, rate, batch, pairs, (height, width), gpus, arguments.efficiency)
@@ -79,7 +81,17 @@ def run(arguments: argparse.Namespace) -> None:
     print(scaling.training_table(rows))
 
 
-def _positive(value: float | None, name: str) -> float:
-    if value is None or not value > 0:
-        raise InputError(f"Give {name} above zero: what one GPU was measured to do")
-    return value
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    for name in ("pairs_per_second", "pairs", "batch", "gpus", "read", "written", "price"):
+        given = getattr(arguments, name)
+        may_be_zero = name in ("read", "written", "price")
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and not (math.isfinite(value) and (value > 0 or (may_be_zero and value == 0))):
+                least = "zero or more" if may_be_zero else "above zero"
+                raise InputError(f"--{name.replace('_', '-')} is a number {least}, not {value:g}.")
+
+
+def _measured(rate: float | None) -> float:
+    if rate is None:
+        raise InputError("Give --pairs-per-second: what one GPU was measured to do.")
+    return rate

@@ -68,3 +68,25 @@ def test_measured_rates_feed_the_calculator(tmp_path, capsys):
         measured_case(path, "rt", (320, 640), False)
     assert main(["scale", "archive"]) == 2
     assert "--pairs-per-second" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "training --gpus 0",
+        "training --batch 0",
+        "training --pairs -5",
+        "archive --pairs nan",
+        "archive --read -1",
+        "archive --price -3",
+        "archive --pairs-per-second inf",
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(words, capsys):
+    what, option, value = words.split()
+    rate = [] if option == "--pairs-per-second" else ["--pairs-per-second", "100"]
+    assert main(["scale", what, "--model", "rt", "--size", "64x64", option, value, *rate]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"matchattention scale: {option} is a number")
+    assert len(captured.err.splitlines()) == 1
