@@ -27,8 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 (default %(default)s)")
     parser.add_argument("--precision", default="auto", help="auto, fp32, fp16, bf16 (default %(default)s)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
-    parser.add_argument("--max-megabytes", type=float, default=40.0, metavar="MB", help="largest image file taken")
-    parser.add_argument("--max-megapixels", type=float, default=16.0, metavar="MP", help="largest image taken")
+    parser.add_argument(
+        "--max-megabytes", type=float, default=40.0, metavar="MB", help="largest image file (default %(default)g)"
+    )
+    parser.add_argument(
+        "--max-megapixels", type=float, default=16.0, metavar="MP", help="largest image (default %(default)g)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

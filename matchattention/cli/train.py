@@ -26,7 +26,7 @@ examples:
   matchattention train paper-scene-flow --data-root /data --checkpoint-activations
   torchrun --nproc-per-node 8 --max-restarts 3 -m matchattention train rt-synth --minutes 60
 
-Everything lands in runs/NAME: state.pt and state-previous.pt (continue exactly), model.safetensors (averaged weights,
+Everything lands in runs/NAME: state.pt and state-previous.pt (continue exactly), model.safetensors (EMA weights,
 fp16), log.jsonl. A run with a saved state is resumed; --fresh starts over.
 """
 
@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="drop pairs that the teacher gets wrong in more than this share of the pixels, such as 0.6",
     )
-    what.add_argument("--ema-horizon", type=float, metavar="STEPS", help="steps that the weights' average looks back")
+    what.add_argument(
+        "--ema-horizon", type=float, metavar="STEPS", help="steps that the EMA of the weights looks back (1000)"
+    )
     what.add_argument("--seed", type=int, help="random seed (0)")
     data = parser.add_argument_group("data")
     data.add_argument(
@@ -128,7 +130,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("graph", "capture", "compile", "eager"),
         default="graph",
-        help="fastest to try on a GPU: compiled blocks in a CUDA graph, plain kernels in one, compiled, neither",
+        help="on a GPU: graph (compiled blocks in a CUDA graph, the default), capture (plain kernels in a CUDA graph), "
+        "compile, eager; where one fails the next is used",
     )
     how.add_argument(
         "--shard", action="store_true", help="spread weights over the processes of torchrun (FSDP2); AdamW only"
@@ -192,7 +195,7 @@ def _train(arguments: argparse.Namespace, preset: Preset) -> None:
             )
         torch.manual_seed(preset.seed)
         held_out: list[RealPair] = []
-        source = make_source(preset.sources, preset.seed, device, held_out, replicas, preset.accumulate)
+        source = make_source(preset.sources, preset.seed, device, held_out, replicas.lane(preset.accumulate))
         # Rendered validation pairs come from the first renderer; a pool or a mirror would only repeat them.
         rendered = [dataclasses.replace(c, pool=0, mirror=False) for c in preset.sources if c.kind != "data"][:1]
         unseen = make_source(rendered, preset.seed + 1_000_003, device) if rendered else None

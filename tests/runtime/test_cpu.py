@@ -8,40 +8,24 @@ import torch
 from matchattention.inference.block_progress import watching_blocks
 from matchattention.layers.block import MATBlock
 from matchattention.layers.confidence_head import ConfidenceHead, Evidence
-from matchattention.models.config import NetworkConfig
-from matchattention.models.network import MatchNetwork
 from matchattention.runtime.cpu import confidence, products, upsampling
 from matchattention.runtime.cpu.layers import OnCpu
 from matchattention.runtime.prepared import prepare
 from matchattention.runtime.runtime import Runtime
+from tests.runtime import networks
+from tests.runtime.networks import SMALL, VARIANTS
 
-SMALL = NetworkConfig(
-    channels=(16, 16, 32, 32),
-    encoder_depths=(1, 1, 2, 1),
-    decoder_depths=(2, 1, 1, 1),
-    initial_layers=1,
-    sinkhorn_iterations=3,
-)
-FLOW = {"task": "flow", "windows": ((4, 4),) * 4, "decoder_depths": (1, 1, 1, 1)}
 CPU = torch.device("cpu")
+COMPARED = VARIANTS | {"flow": (VARIANTS["flow"][0], (96, 130))}
 needs_oneDNN = pytest.mark.skipif(not products.oneDNN_is_here(), reason="this PyTorch has no oneDNN operators")
 
 
 def lively(config):
-    """A network whose every weight matters: positions move, norms and biases are not trivial."""
-    torch.manual_seed(0)
-    made = MatchNetwork(config).eval()
-    for name, parameter in made.named_parameters():
-        if parameter.dim() < 2:
-            parameter.data += 0.1 * torch.randn_like(parameter)
-        elif name.endswith("out.weight"):
-            parameter.data[-2:] += 0.02 * torch.randn_like(parameter.data[-2:])
-    return made
+    return networks.lively(config, CPU)
 
 
 def images(height, width, pairs=1):
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randint(0, 256, (pairs, 3, height, width), generator=generator).float() for _ in range(2)]
+    return [image.float() for image in networks.images(height, width, pairs, CPU)]
 
 
 def forms(network):
@@ -49,22 +33,7 @@ def forms(network):
 
 
 @needs_oneDNN
-@pytest.mark.parametrize(
-    ("change", "size"),
-    [
-        ({}, (60, 90)),
-        ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
-        ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
-        (FLOW, (96, 130)),
-        ({"attention": "local", "channels": (48, 48, 48, 48)}, (1, 33)),
-        ({"attention": "neighborhood"}, (32, 64)),
-        ({"attention": "swin"}, (32, 64)),
-        ({"attention": "global-1d"}, (32, 64)),
-        ({"first_attention": "cross"}, (33, 20)),
-        ({"initial": "softmax", "self_mask": True}, (32, 40)),
-    ],
-    ids=["rt", "2d-dot-no-gate", "full", "flow", "local", "nat", "swin", "global-1d", "double-cross", "released"],
-)
+@pytest.mark.parametrize(("change", "size"), COMPARED.values(), ids=COMPARED)
 @torch.no_grad()
 def test_equals_the_network(change, size, monkeypatch):
     monkeypatch.setattr(upsampling, "TOKENS_AT_ONCE", 50)  # several bands

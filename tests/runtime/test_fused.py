@@ -12,8 +12,6 @@ from matchattention.inference.predictor import Predictor
 from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.tokens import instance_norm
 from matchattention.models import network as network_module
-from matchattention.models.config import NetworkConfig
-from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import NETWORKS
 from matchattention.runtime import runtime as runtime_module
 from matchattention.runtime.fused import blocks, rows
@@ -24,35 +22,9 @@ from matchattention.runtime.fused.rows import Tile, tile_of
 from matchattention.runtime.kernels import stem
 from matchattention.runtime.kernels.stem import instance_norm_gelu
 from matchattention.runtime.prepared import prepare
+from tests.runtime.networks import DEVICE, FLOW, SMALL, images, lively
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SMALL = NetworkConfig(
-    channels=(16, 16, 32, 32),
-    encoder_depths=(1, 1, 2, 1),
-    decoder_depths=(2, 1, 1, 1),
-    initial_layers=1,
-    sinkhorn_iterations=3,
-)
-FLOW = {"task": "flow", "windows": ((4, 4),) * 4}
 SHALLOW = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1)}
-
-
-def lively(config):
-    """A network whose every weight matters: positions move, norms and biases are not trivial."""
-    torch.manual_seed(0)
-    made = MatchNetwork(config).eval()
-    for name, parameter in made.named_parameters():
-        if parameter.dim() < 2:
-            parameter.data += 0.1 * torch.randn_like(parameter)
-        elif name.endswith("out.weight"):
-            parameter.data[-2:] += 0.02 * torch.randn_like(parameter.data[-2:])
-    return made.to(DEVICE)
-
-
-def images(height, width):
-    generator = torch.Generator().manual_seed(1)
-    shape = (1, 3, height, width)
-    return [torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8).to(DEVICE) for _ in range(2)]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from matchattention.runtime.kernels.between import gate_and_join, step_and_norm
 from matchattention.runtime.lean.blocks import Lean, LeanBlock
 from matchattention.runtime.lean.network import make_lean
 from matchattention.runtime.prepared import prepare, replace_layers
-from tests.runtime.test_fused import DEVICE, SMALL, images, lively
+from tests.runtime.networks import DEVICE, SMALL, VARIANTS, images, lively
 
 pytestmark = pytest.mark.usefixtures("kernels_on_a_cpu")
-FLOW = {"task": "flow", "windows": ((4, 4),) * 4}
 
 
 @pytest.fixture
@@ -35,22 +34,7 @@ def lean(network):
     return made
 
 
-@pytest.mark.parametrize(
-    ("change", "size"),
-    [
-        ({}, (60, 90)),
-        ({"windows": ((4, 4), (1, 8), (1, 4), (1, 4)), "similarity": "dot", "gate": False}, (32, 64)),
-        ({"compression": 1, "upsampling_border": "zero", "residual_scales": False}, (32, 40)),
-        ({**FLOW, "decoder_depths": (1, 1, 1, 1)}, (32, 40)),
-        ({"attention": "local", "channels": (48, 48, 48, 48)}, (1, 33)),
-        ({"attention": "neighborhood"}, (32, 64)),
-        ({"attention": "swin"}, (32, 64)),
-        ({"attention": "global-1d"}, (32, 64)),
-        ({"first_attention": "cross"}, (33, 20)),
-        ({"initial": "softmax", "self_mask": True}, (32, 40)),
-    ],
-    ids=["rt", "2d-dot-no-gate", "full", "flow", "local", "nat", "swin", "global-1d", "double-cross", "released"],
-)
+@pytest.mark.parametrize(("change", "size"), VARIANTS.values(), ids=VARIANTS)
 @torch.no_grad()
 def test_equals_the_network(change, size):
     net = lively(replace(SMALL, **change))
