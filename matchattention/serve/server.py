@@ -62,5 +62,6 @@ def serve(
         timeout_keep_alive=30,
         server_header=False,
     )
+    listener.listen(config.backlog)  # who reads the line below may connect at once, before the event loop is there
     print(f"Serving {name} at http://{host}:{port}/v2/models/{name} (Ctrl-C ends it).", flush=True)
     uvicorn.Server(config).run(sockets=[listener])

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -18,6 +19,8 @@ import matchattention as ma
 from matchattention.cli.main import main
 from matchattention.inference.predictor import Predictor
 from matchattention.models.checkpoint import save
+from matchattention.serve.server import listen, serve
+from matchattention.serve.settings import Settings
 from tests.inference.oracle import TINY
 from tests.serve.conftest import pair
 from tests.serve.test_depth import file_of
@@ -54,6 +57,20 @@ def test_a_real_network_answers_and_ends_well(tmp_path) -> None:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def test_who_reads_the_address_can_connect(monkeypatch, capsys) -> None:
+    connected = []
+
+    def run(self, sockets) -> None:
+        assert "Serving rt at http://127.0.0.1:" in capsys.readouterr().out
+        socket.create_connection(sockets[0].getsockname(), timeout=10).close()
+        connected.append(True)
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    with listen("127.0.0.1", 0) as listener:
+        serve(SimpleNamespace(task="stereo", match_together=None), "rt", listener, Settings())
+    assert connected
 
 
 def test_together_is_the_same_as_alone() -> None:
