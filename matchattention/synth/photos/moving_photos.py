@@ -16,6 +16,7 @@ from torch import Tensor
 
 from matchattention.data.batch import Batch
 from matchattention.synth.dice import Dice
+from matchattention.synth.photos import plane_cast
 from matchattention.synth.photos.layered_photos import LayeredPhotoConfig, _centres, _sheets_of_photos
 from matchattention.synth.photos.photo_stream import PhotoStream
 from matchattention.synth.photos.superpixels import superpixels
@@ -26,7 +27,6 @@ from matchattention.synth.sensor.motion_blur import motion_blur
 
 DOMAIN = 0x6D6F7665  # separates these draws from other sources' of the same seed
 LARGEST_OFFSET = 0.5  # of the width; matches farther away are drawn but not labelled
-NEAREST_PLANE = 0.1  # a plane seen at less than a tenth of its distance is not drawn
 
 
 @dataclass(frozen=True)
@@ -184,54 +184,17 @@ def plane_motion(dice: Dice, config: MovingPhotoConfig, count: int, about: Tenso
     return there @ moved @ back
 
 
-def _apply(matrix: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, ..., 3, 3) on (B, ..., 2): the point, and its plane's relative distance."""
-    x, y = place.unbind(-1)
-    parts = [matrix[..., k, 0] * x + matrix[..., k, 1] * y + matrix[..., k, 2] for k in range(3)]
-    return torch.stack(parts[:2], -1) / parts[2].clamp(min=NEAREST_PLANE)[..., None], parts[2]
-
-
 def look(layers: Layers, place: Tensor, view: int) -> tuple[Tensor, Tensor]:
     """The front layer (B, H, W) at places (B, H, W, 2) of a frame, and where on the layer that is."""
-    batch, height, width, _ = place.shape
-    count = layers.shown.shape[1]
-    sheet_height, sheet_width = layers.labels.shape[1:]
-    flat = layers.labels.flatten(1)
-    top = torch.zeros(batch, height, width, dtype=torch.long, device=place.device)
-    found = torch.zeros_like(place)
-
-    def mirrored(value: Tensor, last: int) -> Tensor:
-        value = value.abs() % (2 * last)
-        return torch.where(value > last, 2 * last - value, value).round().long().clamp(0, last)
-
-    for layer in range(count):
-        at, distance = _apply(layers.back[:, view, layer, None, None], place)
-        x, y = at.unbind(-1)
-        if layer == 0:
-            wins = torch.ones_like(top, dtype=torch.bool)
-        elif layer < count - 1:
-            column = mirrored(x * width + 0.5 * (sheet_width - 1), sheet_width - 1)
-            row = mirrored(y * width + 0.5 * (sheet_height - 1), sheet_height - 1)
-            label = flat.gather(1, (row * sheet_width + column).flatten(1)).view_as(row)
-            # Mirror images of a piece beyond the sheet's border would be pieces of their own.
-            inside = (x.abs() * width <= 0.5 * sheet_width) & (y.abs() * width <= 0.5 * sheet_height)
-            wins = (label == layer - 1) & inside
-        else:
-            a, b, period, thick, radius, phase = (part[:, None, None] for part in layers.bars.unbind(1))
-            across = (a * x + b * y) / period + phase
-            wins = ((across - across.floor()) * period < thick) & (x.square() + y.square() < radius.square())
-        wins = wins & layers.shown[:, layer, None, None] & (distance > NEAREST_PLANE)
-        top = torch.where(wins, layer, top)
-        found = torch.where(wins[..., None], at, found)
-    return top, found
+    return plane_cast.cast(layers.labels, layers.shown, layers.bars, layers.back[:, view], place)
 
 
 def project(layers: Layers, top: Tensor, place: Tensor, view: int) -> tuple[Tensor, Tensor]:
     """Where (B, H, W, 2) places on their layers appear in a frame, and whether they lie in front of its camera."""
     index = top.flatten(1)[..., None].expand(-1, -1, 9)
     matrix = layers.motion[:, view].flatten(2).gather(1, index).unflatten(-1, (3, 3)).unflatten(1, top.shape[1:])
-    at, distance = _apply(matrix, place)
-    return at, distance > NEAREST_PLANE
+    at, distance = plane_cast.apply(matrix, place)
+    return at, distance > plane_cast.NEAREST_PLANE
 
 
 def paint(photos: Tensor, layers: Layers, top: Tensor, place: Tensor, gain: Tensor) -> Tensor:

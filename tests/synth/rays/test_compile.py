@@ -17,6 +17,7 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from matchattention.synth.photos import layer_cast, plane_cast
 from matchattention.synth.rays.cast_triton import cast_kernel
 from matchattention.synth.rays.dispatch import KINDS
 from matchattention.synth.rays.shade_triton import shade_kernel
@@ -24,13 +25,12 @@ from matchattention.synth.rays.shade_triton import shade_kernel
 SLOTS = {"SLOTS": tuple(range(0, 16 * len(KINDS) + 1, 16))}
 
 
-def build(kernel, constants):
+def build(kernel, constants, **kinds):
     integers = {"counts", "hit", "kinds", "photos", "starts"}
     sizes = {"height", "width", "views", "total", "columns", "ambience_columns", "shadows"}
-    signature = {
-        name: "constexpr" if name in constants else "i32" if name in sizes else "*i32" if name in integers else "*fp32"
-        for name in kernel.arg_names
-    }
+    kinds = {**dict.fromkeys(integers, "*i32"), **dict.fromkeys(sizes, "i32"), **kinds}
+    kinds |= dict.fromkeys(constants, "constexpr")
+    signature = {name: kinds.get(name, "*fp32") for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     built = compile(ASTSource(kernel, signature, places), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     assert "cubin" in built.asm
@@ -40,6 +40,10 @@ build(cast_kernel, {**SLOTS, "SAMPLES": 4, "SHIFTED": False, "TILE_H": 8, "TILE_
 build(cast_kernel, {**SLOTS, "SAMPLES": 1, "SHIFTED": True, "TILE_H": 16, "TILE_W": 32})
 sizes = {"SAMPLES": 4, "SHADOW_SIZE": 384, "PHOTO_SIZE": 256, "LEVELS": 7, "BLOCK": 128}
 build(shade_kernel, {**SLOTS, **sizes})
+sizes = dict.fromkeys(("pairs", "sheet_count", "sheet_width", "sheet_height", "pixels"), "i32")
+build(layer_cast.cast_kernel, {"LAYERS": 8, "SIZE": 256}, labels="*u8", sheets="*i32", layer_out="*i32", **sizes)
+planes = {"LAYERS": 17, "NEAREST": 0.1, "SIZE": 256}
+build(plane_cast.cast_kernel, planes, labels="*u8", shown="*u8", top_out="*i64", **sizes)
 print("compiled")
 """
 
