@@ -269,6 +269,7 @@ def main() -> int:
         if arguments.command == "unpack":
             unpack_cache(join_parts(arguments.folder / CACHE), arguments.cache)
         elif arguments.command == "join":
+            arguments.target.parent.mkdir(parents=True, exist_ok=True)
             with replacing(arguments.target) as temporary:
                 temporary.write_bytes(join_parts(arguments.source))
         elif arguments.command == "restore":

@@ -40,6 +40,14 @@ def test_missing_or_mixed_parts_are_noticed(script, tmp_path):
         script.join_parts(tmp_path / "file")
 
 
+def test_joining_makes_the_folder_of_the_file(script, tmp_path, monkeypatch):
+    script.write_parts(b"weights", tmp_path / "back" / "model.safetensors")
+    whole = tmp_path / "runs" / "main.safetensors"  # a fresh clone has no runs/
+    monkeypatch.setattr("sys.argv", ["lent_gpu.py", "join", str(tmp_path / "back" / "model.safetensors"), str(whole)])
+    assert script.main() == 0
+    assert whole.read_bytes() == b"weights"
+
+
 def test_second_moments_survive_eight_bits(script):
     torch.manual_seed(0)
     values = torch.randn(1000).exp() ** 3 * 1e-9
