@@ -258,6 +258,25 @@ def test_predictor_times_every_way_in_and_out(monkeypatch):
     assert kept == list(range(1, 9))
 
 
+def test_ways_compare_like_with_like(monkeypatch):
+    """Arrays come as cameras give them, so that no copy is timed; what a batch finds is read as a single pair's is."""
+    from matchattention.bench import predictor
+    from matchattention.models import create_model
+    from tests.inference.oracle import TINY
+
+    read, given = [], []
+    read_all, match = predictor.read_all, predictor.Predictor.match_together
+    monkeypatch.setattr(predictor, "read_all", lambda result: read.append(read_all(result)))
+    monkeypatch.setattr(
+        predictor.Predictor, "match_together", lambda self, pairs: given.extend(pairs) or match(self, pairs)
+    )
+    ways = dict(predictor._ways(create_model(TINY), torch.device("cpu"), "fp32", (32, 64), 0.0))
+    runs = ways["batch of 8"]()["runs"]
+    assert len(read) == len(given) >= 8 * runs
+    assert all(view.flags["C_CONTIGUOUS"] for pair in given for view in pair)
+    assert [part.shape for part in read[0]] == [(32, 64, 2), (32, 64), (32, 64)]
+
+
 def test_a_renderer_without_a_gpu_is_refused():
     from matchattention.bench.renderer import bench_renderer
     from matchattention.errors import InputError
