@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,18 +18,30 @@ Pass = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]]
 
 def capture(function: Callable[[], Result], repeats: int = 1) -> tuple[torch.cuda.CUDAGraph, Result]:
     """A graph of the function run `repeats` times, and what it returned last: replaying fills the same tensors."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    current = torch.cuda.current_stream()
+    warming, recording = _streams(torch.cuda.current_device())
+    warming.wait_stream(current)
+    with torch.cuda.stream(warming):
         for _ in range(WARM_UPS):
             function()
-    torch.cuda.current_stream().wait_stream(stream)
+    current.wait_stream(warming)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may upload the next images meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    # Other threads may upload the next images meanwhile. The outer block leads back to the caller's stream where a
+    # capture fails: PyTorch stays on its own then.
+    with torch.cuda.stream(current), torch.cuda.graph(graph, stream=recording, capture_error_mode="thread_local"):
         for _ in range(repeats):
             result = function()
     return graph, result
+
+
+@functools.cache
+def _streams(device: int) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """Where a GPU's captures are warmed up and recorded.
+
+    Of each GPU its own: by itself PyTorch records on a stream of the one that captured first. And always the same two:
+    cuBLAS keeps a workspace for every stream it has seen.
+    """
+    return torch.cuda.Stream(), torch.cuda.Stream()
 
 
 class PassGraph:
