@@ -118,7 +118,7 @@ def _sources(preset: Preset, arguments: argparse.Namespace) -> tuple[SourceConfi
         fields["held_out"] = arguments.held_out
     for text in arguments.data or ():
         name, weight = _split_weight(text)
-        given = _data_source(name, weight)
+        given = _data_source(name, 1.0 if weight is None else weight)
         # The preset's own entry of that name keeps its split and weight.
         waiting = [i for i, s in enumerate(sources) if s.kind == "data" and ":" not in s.preset]
         place = next((i for i in waiting if sources[i].dataset == given.dataset), None)
@@ -126,7 +126,7 @@ def _sources(preset: Preset, arguments: argparse.Namespace) -> tuple[SourceConfi
             old = sources[place]
             split = "" if "/" in name.partition(":")[0] else old.preset.removeprefix(old.dataset)
             text_with_split = given.preset.replace(":", f"{split}:", 1)
-            keeps = old.weight if weight == 1.0 else weight
+            keeps = old.weight if weight is None else weight
             sources[place] = dataclasses.replace(old, preset=text_with_split, weight=keeps)
         else:
             in_shards = name.partition(":")[0].endswith("shards")
@@ -192,14 +192,15 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _split_weight(text: str) -> tuple[str, float]:
+def _split_weight(text: str) -> tuple[str, float | None]:
+    """What comes before ``=WEIGHT``, and the weight where one is given."""
     name, separator, weight = text.rpartition("=")
     if not separator:
-        return text, 1.0
+        return text, None
     try:
         value = float(weight)
     except ValueError:
-        return text, 1.0  # a path may hold an equals sign
+        return text, None  # a path may hold an equals sign
     if not (value > 0 and math.isfinite(value)):
         raise InputError(f"The weight in '{text}' must be above zero")
     return name, value
@@ -217,7 +218,7 @@ def parse_source(text: str) -> SourceConfig:
         )
     if kind == "scenes" and preset and preset not in SCENES:
         raise InputError(f"Unknown scenes '{preset}': choose one of {', '.join(SCENES)}")
-    return SourceConfig(kind, weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
+    return SourceConfig(kind, 1.0 if weight is None else weight, preset, mirror=kind != "cards")  # type: ignore[arg-type]
 
 
 def _data_source(name: str, weight: float) -> SourceConfig:

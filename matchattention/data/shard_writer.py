@@ -56,6 +56,18 @@ def members(sample: Any, encoding: Encoding) -> Iterator[tuple[str, bytes]]:
         yield "truth.npz", buffer.getvalue()
 
 
+def _is_written(path: Path, names: Sequence[str], encoding: Encoding) -> bool:
+    """Whether a file is the whole shard of these samples, encoded so."""
+    if not path.is_file():
+        return False
+    try:
+        shard = ShardFile(path, str(path))
+        packed = {"left.npy.xz" in entries for entries in shard.samples}
+        return packed == {encoding == "npy.xz"} and [shard.name(n) for n in range(len(shard.samples))] == list(names)
+    except (InputError, KeyError, TypeError, ValueError):
+        return False
+
+
 def write_shards(
     samples: Sequence[Any],
     folder: Path,
@@ -65,7 +77,7 @@ def write_shards(
     about: dict[str, Any] | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[Path]:
-    """Write samples in order, ``per_shard`` to a file; shards that are there and whole are kept.
+    """Write samples in order, ``per_shard`` to a file; whole shards of these samples that are there are kept.
 
     Args:
         samples: Of any dataset.
@@ -84,7 +96,11 @@ def write_shards(
     for number, first in enumerate(range(0, len(samples), per_shard)):
         path = folder / f"{number:06d}.tar"
         indices = range(first, min(first + per_shard, len(samples)))
-        if not (path.is_file() and len(ShardFile(path, str(path)).samples) == len(indices)):
+        names = [samples[index].name for index in indices]
+        if _is_written(path, names, encoding):
+            for name in names:
+                progress(name)
+        else:
             with replacing(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as archive:
                 for index in indices:
                     sample = samples[index]

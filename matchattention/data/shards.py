@@ -166,6 +166,13 @@ class ShardFile:
                 "write or fetch the shard again"
             ) from error
 
+    def name(self, number: int) -> str:
+        """Of a sample, without decoding it."""
+        offset, size = self.samples[number]["json"]
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return str(read_json(file.read(size))["name"])
+
     def forget(self) -> None:
         """Remove a fetched copy."""
         if self._temporary:
@@ -193,17 +200,22 @@ def read_shard_list(url: str) -> ShardList:
         return ShardList(base, (name,), (count,))
     base = url.removesuffix(INDEX).rstrip("/") + "/"
     try:
-        content = read_json(_read(base + INDEX))
+        text = _read(base + INDEX)
+    except FileNotFoundError:
+        where = f"{base} cannot be reached or holds" if is_remote(base) else f"{base} holds"
+        raise InputError(
+            f"{where} no {INDEX}: make shards with 'matchattention shard DATASET ROOT --output DIR'"
+        ) from None
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{base}{INDEX} cannot be read ({str(error)[:120]}): check address and rights") from None
+    try:
+        content = read_json(text)
         if content["format"] != FORMAT:
             raise ValueError("another format")
         names = tuple(str(shard["name"]) for shard in content["shards"])
         counts = tuple(int(shard["samples"]) for shard in content["shards"])
-    except FileNotFoundError:
-        raise InputError(
-            f"{base} holds no {INDEX}: make shards with 'matchattention shard DATASET ROOT --output DIR'"
-        ) from None
-    except InputError:
-        raise
     except Exception as error:
         raise InputError(f"{base}{INDEX} cannot be read ({str(error)[:120]}): write the shards again") from None
     if not names or any("/" in name or count < 1 for name, count in zip(names, counts)):
@@ -214,19 +226,27 @@ def read_shard_list(url: str) -> ShardList:
 def _read(url: str) -> bytes:
     if not is_remote(url):
         return Path(url).read_bytes()
-    import fsspec
-
-    with fsspec.open(url, "rb") as file:
+    with _open_remote(url) as file:
         return file.read()
+
+
+def _open_remote(url: str) -> Any:
+    """A context that reads the file at an address."""
+    try:
+        import fsspec
+
+        return fsspec.open(url, "rb")
+    except ImportError as error:
+        raise InputError(
+            f"{url} cannot be opened here ({error}): pip install 'matchattention[remote]' for http and s3"
+        ) from None
 
 
 def fetch(url: str) -> ShardFile:
     """A remote shard as a temporary file."""
-    import fsspec
-
     handle, name = tempfile.mkstemp(prefix="matchattention-shard-", suffix=".tar")
     try:
-        with os.fdopen(handle, "wb") as target, fsspec.open(url, "rb") as source:
+        with os.fdopen(handle, "wb") as target, _open_remote(url) as source:
             while piece := source.read(1 << 22):
                 target.write(piece)
         return ShardFile(Path(name), url, temporary=True)

@@ -128,7 +128,7 @@ class BatchNorms:
 
     Args:
         model: The network that is trained.
-        batches: Typical pairs, the same in every process.
+        batches: Typical pairs.
         mixed_precision: Whether the training computes in bf16.
         trained: Whether the weights must go on computing what they do.
         writes: Whether this process writes checkpoints.

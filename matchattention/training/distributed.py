@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from matchattention.training.lanes import Lane
+
 
 @dataclass(frozen=True)
 class Replicas:
@@ -27,6 +29,10 @@ class Replicas:
     def is_first(self) -> bool:
         """Whether this process logs, validates and saves."""
         return self.rank == 0
+
+    def lane(self, parts: int) -> Lane:
+        """This process's way through the requests of a training with ``parts`` micro-batches a step."""
+        return Lane(self.rank, self.count, parts)
 
     def share(self, tensors: Iterable[Tensor]) -> None:
         """Give every rank the first one's values."""

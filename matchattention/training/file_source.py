@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,9 @@ import torch
 from matchattention.data.augmentation import AugmentationConfig, Pair, augment
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
+from matchattention.training.lanes import Lane
+
+LEAST_AHEAD = 4  # samples
 
 
 def shards_address(text: str) -> str | None:
@@ -93,7 +97,56 @@ def _horizontal(disparity: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarra
     return np.stack((x, np.zeros_like(x)), -1), valid
 
 
-class FileSource:
+class DecodedAhead(ABC):
+    """A source whose samples threads decode and augment, those of this process's next request among them.
+
+    Args:
+        device: Where batches go.
+        augmentation: Strengths; None for RAFT-Stereo's.
+        lane: This process's way through the requests.
+        workers: Decoding threads; image libraries release the interpreter while they decode.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        augmentation: AugmentationConfig | None = None,
+        lane: Lane | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.augmentation = augmentation or AugmentationConfig()
+        self.lane = lane or Lane()
+        self._pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 4))
+        self._ahead: dict[tuple[int, int, int], Future[Pair]] = {}
+
+    @abstractmethod
+    def numbers(self, first: int, count: int) -> range:
+        """Under which numbers `load` knows the samples of a request."""
+
+    @abstractmethod
+    def load(self, number: int, height: int, width: int) -> Pair:
+        """One sample, decoded and augmented."""
+
+    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+        """See `Source.batch`; also starts decoding what this process will ask for next."""
+        wanted = self.numbers(first, count)
+        begin = self.lane.own(first // count) + 1
+        # Mixtures ask for one sample at a time, and may soon ask again.
+        requests = [self.lane.slot(own) * count for own in range(begin, begin + -(-LEAST_AHEAD // count))]
+        upcoming = {number for request in requests for number in self.numbers(request, count)}
+        for number in (*wanted, *sorted(upcoming)):
+            key = (number, height, width)
+            if key not in self._ahead:
+                self._ahead[key] = self._pool.submit(self.load, *key)
+        pairs = [self._ahead.pop((number, height, width)).result() for number in wanted]
+        # What nobody will ask for again must not pile up: a new crop size, another start.
+        for key in [key for key in self._ahead if key[0] not in upcoming or key[1:] != (height, width)]:
+            self._ahead.pop(key).cancel()
+        return collate(pairs, self.device)
+
+
+class FileSource(DecodedAhead):
     """Random augmented crops of a dataset, every sample once per epoch in an order of the seed's own.
 
     Args:
@@ -101,7 +154,8 @@ class FileSource:
         seed: Decides order and augmentation.
         device: Where batches go.
         augmentation: Strengths.
-        workers: Decoding threads; image libraries release the interpreter while they decode.
+        lane: This process's way through the requests.
+        workers: Decoding threads.
     """
 
     def __init__(
@@ -110,41 +164,34 @@ class FileSource:
         seed: int,
         device: torch.device | str,
         augmentation: AugmentationConfig | None = None,
+        lane: Lane | None = None,
         workers: int | None = None,
     ) -> None:
         if not len(samples):
             raise InputError("The dataset holds no samples")
+        super().__init__(device, augmentation, lane, workers)
         self.samples = samples
         self.seed = seed
-        self.device = torch.device(device)
-        self.augmentation = augmentation or AugmentationConfig()
-        self._pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 4))
-        self._ahead: dict[tuple[int, int, int], Future[Pair]] = {}
         self._orders: dict[int, np.ndarray] = {}
 
-    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
-        """See `Source.batch`; also starts decoding the batch after it."""
-        wanted = range(first, first + count)
-        for index in range(first, first + 2 * count):
-            key = (index, height, width)
-            if key not in self._ahead:
-                self._ahead[key] = self._pool.submit(self._load, *key)
-        pairs = [self._ahead.pop((index, height, width)).result() for index in wanted]
-        # What nobody will ask for again must not pile up: a new crop size, another start.
-        upcoming = range(first + count, first + 2 * count)
-        for key in [key for key in self._ahead if key[0] not in upcoming or key[1:] != (height, width)]:
-            self._ahead.pop(key).cancel()
-        return collate(pairs, self.device)
+    def numbers(self, first: int, count: int) -> range:
+        """The samples' own, counted over all processes."""
+        return range(first, first + count)
 
-    def _load(self, index: int, height: int, width: int) -> Pair:
-        epoch, place = divmod(index, len(self.samples))
-        if epoch not in self._orders:
-            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.samples))
-            self._orders = {**{e: o for e, o in self._orders.items() if e >= epoch - 1}, epoch: order}
-        sample = self.samples[int(self._orders[epoch][place])]
-        random = np.random.default_rng((self.seed, 1, index))
+    def load(self, number: int, height: int, width: int) -> Pair:
+        """Sample ``number`` of the training."""
+        epoch, place = divmod(number, len(self.samples))
+        sample = self.samples[int(self._order(epoch)[place])]
+        random = np.random.default_rng((self.seed, 1, number))
         stereo = not hasattr(sample, "flow")
         return augment(to_pair(sample), random, height, width, stereo=stereo, config=self.augmentation)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        order = self._orders.get(epoch)
+        if order is None:  # other threads may be in other epochs
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.samples))
+            self._orders = {**{e: o for e, o in self._orders.items() if e >= epoch - 1}, epoch: order}
+        return order
 
 
 def collate(pairs: Sequence[Pair], device: torch.device) -> Batch:

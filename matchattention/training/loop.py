@@ -138,6 +138,7 @@ class Trainer:
         self.preset, self.options = preset, options
         self.model, self.config = model, config
         self.replicas = replicas or Replicas()
+        self.lane = self.replicas.lane(preset.accumulate)
         self._check_batches()
         self.stopping = False
         self.device = next(model.parameters()).device
@@ -213,7 +214,8 @@ class Trainer:
         # Of one process's and micro-batch's size: what fits into memory there.
         count = first.batch // (self.replicas.count * self.preset.accumulate)
         numbers = range(max(BATCHES if on_gpu else BATCHES_ON_CPU, 1))
-        batches = [source.batch(number * count, count, first.height, first.width) for number in numbers]
+        slots = [self.lane.slot(number) for number in numbers]
+        batches = [source.batch(slot * count, count, first.height, first.width) for slot in slots]
         if on_gpu:
             torch.cuda.synchronize()  # training draws its batches on another stream
         trained = self.preset.start is not None and self.options.resume is None
@@ -360,9 +362,10 @@ class Trainer:
         """
         parts = self.preset.accumulate
         count = stage.batch // (self.replicas.count * parts)
-        # A multiple of the count keeps mixed sources from repeating samples.
-        first = -(-self.counters.samples // count) + self.replicas.rank * parts
-        return [((first + part) * count, count, stage.height, stage.width) for part in range(parts)]
+        # Whole steps of this batch, so that no sample repeats after another batch size.
+        step = -(-self.counters.samples // stage.batch)
+        own = range(step * parts, (step + 1) * parts)
+        return [(self.lane.slot(number) * count, count, stage.height, stage.width) for number in own]
 
     def _one_step(self) -> None:
         self._enter_stage()

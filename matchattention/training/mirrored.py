@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from matchattention.data.batch import Batch
+from matchattention.training.lanes import Lane
 from matchattention.training.sources import Source
 
 BATCHES = 8  # rendered one after the other before their mirror images come, mixed among themselves
@@ -36,11 +37,13 @@ def mirrored(batch: Batch) -> Batch:
 class MirroredAgain:
     """A source at half its cost: after `BATCHES` new batches come as many of their mirror images.
 
-    A mirrored batch takes its samples from all of those before it, so that no step repeats another one.
+    A mirrored batch takes its samples from all of those before it, so that no step repeats another one. Every process
+    mirrors what it has rendered itself.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, lane: Lane | None = None) -> None:
         self.source = source
+        self.lane = lane or Lane()
         self._kept: dict[int, Batch] = {}
         self._shape = (0, 0, 0)
 
@@ -49,7 +52,7 @@ class MirroredAgain:
         if self._shape != (count, height, width):
             self._kept.clear()
             self._shape = (count, height, width)
-        round_, place = divmod(first // count, 2 * BATCHES)
+        round_, place = divmod(self.lane.own(first // count), 2 * BATCHES)
         if place < BATCHES:
             return self._new(round_ * BATCHES + place)
         sources = range(round_ * BATCHES, (round_ + 1) * BATCHES)
@@ -64,10 +67,10 @@ class MirroredAgain:
         return Batch(*(None if value is None else value[part] for value in self._new(number)))  # type: ignore[arg-type]
 
     def _new(self, number: int) -> Batch:
-        """Batch ``number`` of the source, kept until its mirror images are through."""
+        """This process's batch ``number`` of the source, kept until its mirror images are through."""
         count, height, width = self._shape
         if number not in self._kept:
             for old in [n for n in self._kept if n // BATCHES != number // BATCHES]:
                 del self._kept[old]
-            self._kept[number] = self.source.batch(number * count, count, height, width)
+            self._kept[number] = self.source.batch(self.lane.slot(number) * count, count, height, width)
         return self._kept[number]

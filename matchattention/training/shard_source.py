@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from bisect import bisect_right
 
 import numpy as np
 import torch
 
 from matchattention.data.augmentation import AugmentationConfig, Pair, augment
-from matchattention.data.batch import Batch
 from matchattention.data.shards import ShardCache, read_shard_list
-from matchattention.training.distributed import Replicas
-from matchattention.training.file_source import collate, to_pair
+from matchattention.training.file_source import DecodedAhead, to_pair
+from matchattention.training.lanes import Lane
 
 WINDOW = 4  # shards whose samples are mixed with one another
 
 
-class ShardSource:
+class ShardSource(DecodedAhead):
     """Random augmented crops of a sharded dataset.
 
     In every epoch the shards are dealt to the processes in an order of the epoch's own, and the samples of a few shards
@@ -29,8 +28,7 @@ class ShardSource:
         seed: Decides order and augmentation.
         device: Where batches go.
         augmentation: Strengths; None for RAFT-Stereo's.
-        replicas: This process among others.
-        accumulate: Micro-batches a step, which stand between two requests of one process.
+        lane: This process's way through the requests.
         workers: Decoding threads.
     """
 
@@ -40,66 +38,62 @@ class ShardSource:
         seed: int,
         device: torch.device | str,
         augmentation: AugmentationConfig | None = None,
-        replicas: Replicas | None = None,
-        accumulate: int = 1,
+        lane: Lane | None = None,
         workers: int | None = None,
     ) -> None:
+        super().__init__(device, augmentation, lane, workers)
         self.shards = read_shard_list(url)
-        self.seed, self.device = seed, torch.device(device)
-        self.augmentation = augmentation or AugmentationConfig()
-        self.replicas = replicas or Replicas()
-        self.accumulate = accumulate
+        self.seed = seed
         self._cache = ShardCache(self.shards)
-        self._pool = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 4))
-        self._ahead: dict[tuple[int, int, int], Future[Pair]] = {}
+        self._share_shards = len(self.shards.names) < self.lane.processes
         self._orders: dict[int, list[tuple[int, int]]] = {}
+        self._ends = [0]  # of the epochs, counted in this process's samples
+        self._lock = threading.Lock()
 
     def order(self, epoch: int) -> list[tuple[int, int]]:
         """Shard and number of every sample of this process in an epoch, in order."""
-        if epoch not in self._orders:
-            rank, count = self.replicas.rank, self.replicas.count
-            dice = np.random.default_rng((self.seed, epoch))
-            numbers = dice.permutation(len(self.shards.names)).tolist()
-            shared = len(numbers) < count
-            own = numbers if shared else numbers[rank::count]
-            found: list[tuple[int, int]] = []
-            for first in range(0, len(own), WINDOW):
-                window = [(s, i) for s in own[first : first + WINDOW] for i in range(self.shards.samples[s])]
-                found += [window[place] for place in dice.permutation(len(window))]
-            # Shared shards have one order for all, of which each process takes every n-th sample.
-            found = found[rank::count] if shared else found
-            self._orders = {**{e: o for e, o in self._orders.items() if e >= epoch - 1}, epoch: found}
-        return self._orders[epoch]
+        known = self._orders.get(epoch)
+        if known is not None:
+            return known
+        own, dice = self._deal(epoch)
+        found: list[tuple[int, int]] = []
+        for first in range(0, len(own), WINDOW):
+            window = [(s, i) for s in own[first : first + WINDOW] for i in range(self.shards.samples[s])]
+            found += [window[place] for place in dice.permutation(len(window))]
+        # Shared shards have one order for all, of which each process takes every n-th sample.
+        found = found[self.lane.rank :: self.lane.processes] if self._share_shards else found
+        self._orders = {**{e: o for e, o in self._orders.items() if e >= epoch - 1}, epoch: found}
+        return found
 
-    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
-        """See `Source.batch`; also starts decoding the batch after it."""
-        begin = self._local(first, count)
-        for index in range(begin, begin + 2 * count):
-            key = (index, height, width)
-            if key not in self._ahead:
-                self._ahead[key] = self._pool.submit(self._load, *key)
-        pairs = [self._ahead.pop((index, height, width)).result() for index in range(begin, begin + count)]
-        upcoming = range(begin + count, begin + 2 * count)
-        for key in [key for key in self._ahead if key[0] not in upcoming or key[1:] != (height, width)]:
-            self._ahead.pop(key).cancel()
-        return collate(pairs, self.device)
+    def _deal(self, epoch: int) -> tuple[list[int], np.random.Generator]:
+        """This process's shards of an epoch, and the dice that mix their samples."""
+        dice = np.random.default_rng((self.seed, epoch))
+        numbers = dice.permutation(len(self.shards.names)).tolist()
+        return numbers if self._share_shards else numbers[self.lane.rank :: self.lane.processes], dice
 
-    def _local(self, first: int, count: int) -> int:
-        """This process's own count of samples before ``first``: the other processes' requests lie in between."""
-        slot = first // count
-        parts, processes = self.accumulate, self.replicas.count
-        step, place = divmod(slot, parts * processes)
-        return (step * parts + (place - self.replicas.rank * parts) % parts) * count
+    def _length(self, epoch: int) -> int:
+        if self._share_shards:
+            return len(range(self.lane.rank, self.shards.total, self.lane.processes))
+        return sum(self.shards.samples[shard] for shard in self._deal(epoch)[0])
 
-    def _load(self, index: int, height: int, width: int) -> Pair:
-        epoch = 0
-        place = index
-        # Epochs of one process differ by a few samples where shards do.
-        while place >= len(self.order(epoch)):
-            place -= len(self.order(epoch))
-            epoch += 1
-        shard, number = self.order(epoch)[place]
-        sample = self._cache.get(shard)[number]
-        dice = np.random.default_rng((self.seed, 1, self.replicas.rank, index))
+    def place(self, number: int) -> tuple[int, int]:
+        """Epoch of this process's sample ``number``, and its place there: epochs differ in length where shards do."""
+        with self._lock:
+            while number >= self._ends[-1]:
+                self._ends.append(self._ends[-1] + self._length(len(self._ends) - 1))
+        epoch = bisect_right(self._ends, number) - 1
+        return epoch, number - self._ends[epoch]
+
+    def numbers(self, first: int, count: int) -> range:
+        """Counted by this process alone: the other processes' requests lie in between."""
+        begin = self.lane.own(first // count) * count
+        return range(begin, begin + count)
+
+    def load(self, number: int, height: int, width: int) -> Pair:
+        """This process's sample ``number``."""
+        epoch, place = self.place(number)
+        shard, place = self.order(epoch)[place]
+        sample = self._cache.get(shard)[place]
+        dice = np.random.default_rng((self.seed, 1, self.lane.rank, number))
         stereo = not hasattr(sample, "flow")
         return augment(to_pair(sample), dice, height, width, stereo=stereo, config=self.augmentation)

@@ -13,6 +13,7 @@ import torch
 
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
+from matchattention.training.lanes import Lane
 
 
 class Source(Protocol):
@@ -48,7 +49,7 @@ def _check_weights(weights: Sequence[float]) -> None:
 
 
 class TakingTurns:
-    """Which source a sample comes from when batches are too small to hold all of them: each as often as its weight.
+    """Which source a sample comes from when a batch cannot hold all of them by weight: each as often as its weight.
 
     The sources' turns repeat after `ROUND` samples, in which each has at least one.
     """
@@ -62,11 +63,10 @@ class TakingTurns:
         self.order = [source for _, source in sorted(places)]
         self.counts = counts
 
-    def place(self, index: int) -> tuple[int, int]:
-        """The source of sample ``index``, and the sample's number within it."""
+    def before(self, index: int, source: int) -> int:
+        """How many of the samples before ``index`` come from ``source``."""
         rounds, turn = divmod(index, len(self.order))
-        source = self.order[turn]
-        return source, rounds * self.counts[source] + self.order[:turn].count(source)
+        return rounds * self.counts[source] + self.order[:turn].count(source)
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -84,27 +84,46 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 class MixedSource:
     """Several sources in every batch, by weight.
 
-    Each source counts its own samples: after n batches it has given n times its share. Batches with fewer samples than
-    there are sources (a large training's share of one process) take them in turns.
+    Each source counts its own samples: after n batches it has given n times its share. Where a process's part of a
+    batch does not divide by the weights, the sources take turns, so that a mixture is the same however many processes
+    make it. Renderers give the same number of samples every time, which is what they are built for, unless there are
+    fewer samples than sources.
+
+    Args:
+        sources: Of samples.
+        weights: Of the sources, relative to one another.
+        lane: This process's way through the requests.
+        renders: Whether some of the sources are renderers.
     """
 
-    def __init__(self, sources: Sequence[Source], weights: Sequence[float]) -> None:
+    def __init__(
+        self, sources: Sequence[Source], weights: Sequence[float], lane: Lane | None = None, renders: bool = True
+    ) -> None:
+        _check_weights(weights)
         self.sources = list(sources)
         self.weights = list(weights)
+        self.lane = lane or Lane()
+        self.renders = renders
+        self._turns = TakingTurns(weights)
 
     def batch(self, first: int, count: int, height: int, width: int) -> Batch:
         """See `Source.batch`; no sample repeats as long as ``count`` stays the same."""
-        parts = []
-        if count < len(self.sources):
-            _check_weights(self.weights)
-            turns = TakingTurns(self.weights)
-            for index in range(first, first + count):
-                number, place = turns.place(index)
-                parts.append(self.sources[number].batch(place, 1, height, width))
-            return concatenate(parts)
-        for source, share in zip(self.sources, shares(self.weights, count)):
-            parts.append(source.batch(first // count * share, share, height, width))
+        slot = first // count
+        if count >= len(self.sources) and (self.renders or self._divides(count)):
+            given = zip(self.sources, shares(self.weights, count))
+            return concatenate([source.batch(slot * share, share, height, width) for source, share in given])
+        # The processes begin one behind the other in the round, so that together a step's samples are a mixture too.
+        begin = (self.lane.own(slot) + self.lane.rank * self.lane.parts) * count
+        parts = [
+            source.batch(self.lane.slot(own), 1, height, width)
+            for number, source in enumerate(self.sources)
+            for own in range(self._turns.before(begin, number), self._turns.before(begin + count, number))
+        ]
         return concatenate(parts)
+
+    def _divides(self, count: int) -> bool:
+        exact = [weight / sum(self.weights) * count for weight in self.weights]
+        return all(value >= 1 and abs(value - round(value)) < 1e-6 for value in exact)
 
 
 class ShiftedCards:

@@ -9,7 +9,7 @@ import torch
 
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
-from matchattention.training.distributed import Replicas
+from matchattention.training.lanes import Lane
 from matchattention.training.mirrored import MirroredAgain
 from matchattention.training.real_pairs import RealPair, as_real_pair, hold_out
 from matchattention.training.recipe import SourceConfig
@@ -21,8 +21,7 @@ def make_source(
     seed: int,
     device: torch.device,
     held_out: list[RealPair] | None = None,
-    replicas: Replicas | None = None,
-    accumulate: int = 1,
+    lane: Lane | None = None,
 ) -> Source:
     """One source of all that are configured, mixed by their weights.
 
@@ -31,25 +30,25 @@ def make_source(
         seed: Sample i of a seed is always the same pair.
         device: Where batches are to lie; file datasets are decoded on the host and copied there.
         held_out: Takes the pairs of datasets that are kept for measuring.
-        replicas: This process among others: shards are dealt to them.
-        accumulate: Micro-batches a step.
+        lane: This process's way through the requests, of which every source makes its own only.
     """
     if not configs:
         raise InputError("This preset needs pairs to train on: name them with --data folder:PATH")
     sources = []
     for config in configs:
         if config.kind == "data":
-            source, pairs = open_data(config, seed, device, replicas, accumulate)
+            source, pairs = open_data(config, seed, device, lane)
             if held_out is not None:
                 held_out += pairs
         else:
             source = _make_one(config, seed, device)
         sources.append(source)
     sources = [FinitePool(s, config.pool) if config.pool else s for s, config in zip(sources, configs)]
-    sources = [MirroredAgain(s) if config.mirror else s for s, config in zip(sources, configs)]
+    sources = [MirroredAgain(s, lane) if config.mirror else s for s, config in zip(sources, configs)]
     if len(sources) == 1:
         return sources[0]
-    return MixedSource(sources, [config.weight for config in configs])
+    renders = any(config.kind != "data" for config in configs)
+    return MixedSource(sources, [config.weight for config in configs], lane, renders)
 
 
 def require_paths(configs: Sequence[SourceConfig]) -> None:
@@ -118,8 +117,7 @@ def open_data(
     config: SourceConfig,
     seed: int,
     device: torch.device,
-    replicas: Replicas | None = None,
-    accumulate: int = 1,
+    lane: Lane | None = None,
 ) -> tuple[Source, list[RealPair]]:
     """A dataset on disk as a source, and those of its pairs that are held out to measure with."""
     from matchattention.training.file_source import Chosen, FileSource, open_samples, shards_address
@@ -128,9 +126,9 @@ def open_data(
     if url is not None and not config.held_out:
         from matchattention.training.shard_source import ShardSource
 
-        return ShardSource(url, seed, device, config.augmentation, replicas, accumulate), []
+        return ShardSource(url, seed, device, config.augmentation, lane), []
     samples = open_samples(config.preset, config.layout)
     train, kept = hold_out(len(samples), config.held_out)
     pairs = [as_real_pair(f"held-out {config.dataset}", samples[index]) for index in kept]
-    source = FileSource(Chosen(samples, train) if kept else samples, seed, device, config.augmentation)
+    source = FileSource(Chosen(samples, train) if kept else samples, seed, device, config.augmentation, lane)
     return source, [pair for pair in pairs if pair is not None]

@@ -188,6 +188,13 @@ def test_a_preset_dataset_takes_its_place_from_the_command_line(tmp_path, monkey
     assert "network    rt-2d" in output
 
 
+def test_a_preset_dataset_takes_its_weight_from_the_command_line(capsys):
+    data = ["--data", "vkitti2:/v=1", "--data", "kitti2012:/k12", "--data", "kitti2015:/k15=5"]
+    assert main(["train", "paper-kitti", "--dry-run", *data]) == 0
+    shares = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("source")]
+    assert shares == ["12.5", "25.0", "62.5"]  # of 1, the preset's 2, and 5
+
+
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_presets_say_what_they_are(name):
     preset = PRESETS[name]
@@ -200,3 +207,25 @@ def test_presets_say_what_they_are(name):
             0.05,
             "one-cycle",
         )
+
+
+# Section 4.2 and supplement S2.2.
+_FSD_MIX = {"fsd", "crestereo", "wmgstereo", "irs", "sceneflow", "sintel-stereo", "instereo2k"}
+PAPER_REGIMES = {
+    "paper-scene-flow": (200_000, {"sceneflow"}),
+    "paper-mix": (1_000_000, _FSD_MIX),
+    "paper-ablation": (200_000, {"fsd"}),
+    "paper-middlebury": (100_000, _FSD_MIX | {"middlebury"}),
+    "paper-kitti": (100_000, {"kitti2012", "kitti2015", "vkitti2"}),
+    "paper-flow": (100_000, {"sceneflow-flow"}),
+    "paper-flow-mix": (100_000, {"sceneflow-flow", "sintel", "kitti2015-flow", "hd1k"}),
+}
+
+
+def test_the_papers_regimes_have_its_steps_and_datasets():
+    found = {
+        name: (preset.steps, {source.dataset for source in preset.sources})
+        for name, preset in PRESETS.items()
+        if name.startswith("paper")
+    }
+    assert found == PAPER_REGIMES

@@ -80,6 +80,38 @@ def test_the_command_keeps_image_files_and_resumes(tmp_path, capsys):
     assert len(ShardedSamples(str(tmp_path / "out" / "000002.tar"))) == 1
 
 
+def test_what_a_broken_off_run_left_is_kept_only_if_it_is_the_same(tmp_path):
+    samples, others = [_stereo(f"s{n}") for n in range(4)], [_stereo(f"t{n}") for n in range(4)]
+    out = tmp_path / "out"
+    write_shards(others, out, per_shard=2)
+    (out / INDEX).unlink()
+    seen: list[str] = []
+    write_shards(samples, out, per_shard=2, progress=seen.append)  # another dataset of the same size
+    _same(ShardedSamples(str(out))[3], samples[3])
+    (out / INDEX).unlink()
+    (out / "000001.tar").write_bytes((out / "000001.tar").read_bytes()[:900])  # a disk that was full
+    kept = (out / "000000.tar").stat().st_mtime_ns
+    write_shards(samples, out, per_shard=2, progress=seen.append)
+    assert (out / "000000.tar").stat().st_mtime_ns == kept
+    _same(ShardedSamples(str(out))[3], samples[3])
+    assert seen == 2 * [sample.name for sample in samples]
+    (out / INDEX).unlink()
+    write_shards(samples, out, per_shard=2, encoding="npy.xz")
+    assert b".left.npy.xz" in (out / "000000.tar").read_bytes()
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/shards", "s3://bucket/shards/000000.tar"])
+def test_an_address_without_its_packages_names_the_extra(address, monkeypatch):
+    import fsspec
+
+    def missing(*arguments, **options):
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec, "open", missing)
+    with pytest.raises(InputError, match=r"Install s3fs.*pip install 'matchattention\[remote\]'"):
+        read_shard_list(address)
+
+
 def test_shards_are_fetched_over_http(tmp_path):
     samples = [_stereo(f"s{number}") for number in range(3)]
     write_shards(samples, tmp_path / "out", per_shard=2)

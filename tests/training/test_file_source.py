@@ -10,7 +10,8 @@ import torch
 
 from matchattention.data.augmentation import AugmentationConfig
 from matchattention.errors import InputError
-from matchattention.training.file_source import FileSource, open_samples, to_pair
+from matchattention.training.file_source import LEAST_AHEAD, FileSource, open_samples, to_pair
+from matchattention.training.lanes import Lane
 
 STILL = AugmentationConfig(
     scale=(0.0, 0.0),
@@ -76,6 +77,24 @@ def test_batches_depend_on_their_index_alone():
     assert batch.image0.shape == (2, 3, 32, 64)
     assert batch.image0.dtype == torch.float32
     assert batch.occluded0 is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_process_decodes_its_own_samples_only_and_each_once(count):
+    opened = []
+
+    class Counted(list):
+        def __getitem__(self, index):
+            opened.append(index)
+            return super().__getitem__(index)
+
+    samples = Counted(_sample(number % 100) for number in range(500))
+    lane = Lane(1, 4)
+    source = FileSource(samples, 0, "cpu", STILL, lane, workers=2)
+    for own in range(5):
+        source.batch(lane.slot(own) * count, count, 32, 64)
+    source._pool.shutdown()
+    assert len(opened) == len(set(opened)) == 5 * count + max(count, LEAST_AHEAD)
 
 
 def test_text_without_a_path_is_explained():

@@ -2,6 +2,7 @@
 
 import torch
 
+from matchattention.training.lanes import Lane
 from matchattention.training.mirrored import BATCHES, MirroredAgain, mirrored
 from matchattention.training.sources import ShiftedCards
 
@@ -49,6 +50,18 @@ def test_every_pair_comes_twice_and_is_made_once():
         seen += batch.image0[:, 0, 0, 0].int().tolist()
     assert sorted(source.made) == list(range(2 * BATCHES * 6))
     assert sorted(seen) == sorted(2 * list(range(2 * BATCHES * 6)))
+
+
+def test_processes_render_each_pair_once_between_them():
+    made, seen = [], []
+    for rank in range(4):
+        source, lane = Numbered(), Lane(rank, 4)
+        again = MirroredAgain(source, lane)
+        for own in range(2 * BATCHES):
+            seen += again.batch(lane.slot(own) * 3, 3, 32, 64).image0[:, 0, 0, 0].int().tolist()
+        made += source.made
+    assert sorted(made) == list(range(4 * BATCHES * 3))
+    assert sorted(seen) == sorted(2 * made)
 
 
 def test_a_training_that_continues_gets_the_same_batch():

@@ -9,7 +9,7 @@ import torch
 from matchattention.cli.main import main
 from matchattention.data.shard_writer import write_shards
 from matchattention.data.shards import ShardedStereo
-from matchattention.training.distributed import Replicas
+from matchattention.training.lanes import Lane
 from matchattention.training.shard_source import ShardSource
 
 
@@ -27,7 +27,7 @@ def shards(tmp_path_factory) -> str:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
 def test_processes_share_an_epoch_without_a_sample_twice(shards, count):
-    sources = [ShardSource(shards, 5, "cpu", replicas=Replicas(rank, count)) for rank in range(count)]
+    sources = [ShardSource(shards, 5, "cpu", lane=Lane(rank, count)) for rank in range(count)]
     for epoch in (0, 1):
         seen = [place for source in sources for place in source.order(epoch)]
         assert sorted(seen) == [(shard, i) for shard in range(8) for i in range(3 if shard < 7 else 1)]
@@ -39,13 +39,26 @@ def test_processes_share_an_epoch_without_a_sample_twice(shards, count):
 def test_requests_of_processes_and_micro_batches_take_every_sample_in_turn(shards):
     processes, parts, count = 2, 2, 3
     for rank in range(processes):
-        source = ShardSource(shards, 5, "cpu", replicas=Replicas(rank, processes), accumulate=parts)
-        local = [
-            source._local(((step * processes + rank) * parts + part) * count, count)
+        source = ShardSource(shards, 5, "cpu", lane=Lane(rank, processes, parts))
+        taken = [
+            number
             for step in range(3)
             for part in range(parts)
+            for number in source.numbers(((step * processes + rank) * parts + part) * count, count)
         ]
-        assert local == [0, 3, 6, 9, 12, 15]
+        assert taken == list(range(18))
+
+
+def test_epochs_of_a_process_follow_one_another_however_long_they_are(shards):
+    source = ShardSource(shards, 5, "cpu", lane=Lane(1, 3))  # two or three of eight shards, the last of one sample
+    lengths = [len(source.order(epoch)) for epoch in range(9)]
+    assert len(set(lengths)) > 1
+    expected = [(epoch, place) for epoch, length in enumerate(lengths) for place in range(length)]
+    assert [source.place(number) for number in range(sum(lengths))] == expected
+    late = ShardSource(shards, 5, "cpu", lane=Lane(1, 3))
+    assert late.place(sum(lengths[:8])) == (8, 0)
+    late.load(sum(lengths[:8]), 32, 64)
+    assert list(late._orders) == [8]  # what came before is counted, not made
 
 
 def test_a_later_batch_is_the_same_whoever_asks_for_it(shards):

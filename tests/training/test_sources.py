@@ -8,6 +8,7 @@ import torch
 from matchattention.data.batch import Batch
 from matchattention.errors import InputError
 from matchattention.training.feed import FAR_AWAY, SUBSTITUTES, Feed
+from matchattention.training.lanes import Lane
 from matchattention.training.losses import LossConfig
 from matchattention.training.optimizer import OptimizerConfig, Updater
 from matchattention.training.sources import FinitePool, MixedSource, ShiftedCards, TakingTurns, concatenate, shares
@@ -81,17 +82,49 @@ def test_a_batch_that_cannot_be_made_is_replaced_and_reported(caplog):
     assert "samples 2 to 3 could not be made: a scene without a floor" in caplog.text
 
 
-def test_batches_smaller_than_the_mix_take_turns_by_weight():
+def test_turns_come_by_weight():
     turns = TakingTurns([5, 2, 1])
-    places = [turns.place(index) for index in range(128)]
-    assert [sum(source == which for source, _ in places) for which in range(3)] == [80, 32, 16]
+    assert [turns.before(128, which) for which in range(3)] == [80, 32, 16]
     for which in range(3):
-        assert [number for source, number in places if source == which] == list(range((80, 32, 16)[which]))
-    mixed = MixedSource([ShiftedCards(0), ShiftedCards(1), ShiftedCards(2)], [5, 2, 1])
-    first, number = turns.place(9)
-    assert torch.equal(mixed.batch(9, 1, 32, 32).image0, ShiftedCards(first).batch(number, 1, 32, 32).image0)
+        steps = [turns.before(index + 1, which) - turns.before(index, which) for index in range(128)]
+        assert set(steps) == {0, 1}
     with pytest.raises(InputError, match="above zero"):
-        MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 0]).batch(0, 1, 32, 32)
+        MixedSource([ShiftedCards(0), ShiftedCards(1)], [1, 0])
+
+
+class Recorded(ShiftedCards):
+    """Keeps what it is asked for, and refuses what is another process's."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(0)
+        self.lane, self.asked = lane, []
+
+    def batch(self, first: int, count: int, height: int, width: int) -> Batch:
+        assert first % count == 0
+        assert self.lane.slot(self.lane.own(first // count)) == first // count
+        self.asked += range(first, first + count)
+        return super().batch(0, count, height, width)
+
+
+@pytest.mark.parametrize(("processes", "parts"), [(1, 1), (2, 1), (2, 2), (4, 1), (8, 1), (16, 1)])
+def test_a_mixture_keeps_its_weights_however_many_processes_make_it(processes, parts):
+    """Seven datasets as the paper mixes them, in a batch of 32: no sample twice, and none of another process."""
+    weights = [10, 6, 5, 4, 4, 2, 1]
+    count, steps = 32 // (processes * parts), 6
+    asked: list[list[int]] = [[] for _ in weights]
+    for rank in range(processes):
+        lane = Lane(rank, processes, parts)
+        sources = [Recorded(lane) for _ in weights]
+        mixed = MixedSource(sources, weights, lane, renders=False)
+        for own in range(steps * parts):
+            assert len(mixed.batch(lane.slot(own) * count, count, 32, 32).image0) == count
+        for all_of, source in zip(asked, sources):
+            all_of += source.asked
+    assert all(len(set(numbers)) == len(numbers) for numbers in asked)
+    # Within a step or so, what a process has not reached yet of its round.
+    assert all(abs(len(numbers) - weight * steps) <= max(2, weight // 2) for numbers, weight in zip(asked, weights)), [
+        len(n) for n in asked
+    ]
 
 
 def test_the_last_substitute_is_as_far_away_as_the_others():
