@@ -148,11 +148,18 @@ class MatchNetwork(nn.Module):
 
 def coarse_field(find: Callable[[Tensor, Tensor], Tensor], image0: Tensor, image1: Tensor) -> Tensor:
     """The field that ``find`` sees at half resolution, at full resolution: (2B, H, W, 2) px."""
-    height, width = image0.shape[-2:]
-    halves = [F.avg_pool2d(i.float(), 2, ceil_mode=True, count_include_pad=False) for i in (image0, image1)]
-    coarse = as_image(find(*halves)) * 2
-    doubled = F.interpolate(coarse, scale_factor=2, mode="bilinear", align_corners=False)
-    return as_tokens(doubled[..., :height, :width])
+    return enlarged(find(halved(image0), halved(image1)), *image0.shape[-2:])
+
+
+def halved(image: Tensor) -> Tensor:
+    """(B, C, H, W) to (B, C, ⌈H/2⌉, ⌈W/2⌉) fp32, the mean of each 2x2."""
+    return F.avg_pool2d(image.float(), 2, ceil_mode=True, count_include_pad=False)
+
+
+def enlarged(field: Tensor, height: int, width: int) -> Tensor:
+    """A field (2B, h, w, 2) of halved images at the size they came from, in its px."""
+    doubled = F.interpolate(as_image(field) * 2, scale_factor=2, mode="bilinear", align_corners=False)
+    return as_tokens(doubled[..., :height, :width]).contiguous()
 
 
 def _block_config(config: NetworkConfig, width: int, window: tuple[int, int], depth: int) -> BlockConfig:

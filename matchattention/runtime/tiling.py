@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from matchattention.layers.tokens import as_image, as_tokens
+from matchattention.models.network import coarse_field, enlarged, halved
 from matchattention.runtime.memory import STRIP_OVERLAP, MemoryPlan
 
 # (image0, image1, initial) -> field, shapes as in MatchNetwork.forward
@@ -29,17 +29,6 @@ def strips(height: int, rows: int, overlap: int = STRIP_OVERLAP) -> Iterator[Str
     edges = [round(index * height / count) for index in range(count + 1)]
     for top, bottom in zip(edges[:-1], edges[1:]):
         yield Strip(slice(max(0, top - overlap), min(height, bottom + overlap)), slice(top, bottom))
-
-
-def halved(image: Tensor) -> Tensor:
-    """(B, 3, H, W) to (B, 3, ⌈H/2⌉, ⌈W/2⌉), the mean of each 2x2."""
-    return F.avg_pool2d(image, 2, ceil_mode=True, count_include_pad=False)
-
-
-def enlarged(field: Tensor, height: int, width: int) -> Tensor:
-    """A field (2B, h, w, 2) of halved images at the size they came from, in its px."""
-    doubled = F.interpolate(as_image(field) * 2, scale_factor=2, mode="bilinear", align_corners=False)
-    return as_tokens(doubled[..., :height, :width]).contiguous()
 
 
 def match_by_plan(match: Matcher, plan: MemoryPlan, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Tensor:
@@ -62,7 +51,7 @@ def match_by_plan(match: Matcher, plan: MemoryPlan, image0: Tensor, image1: Tens
     if initial is None:
         # A strip sees too little of the scene to find far matches; half the resolution of all of it does.
         coarser = MemoryPlan(strip_rows=plan.strip_rows) if height > 2 * plan.strip_rows else MemoryPlan()
-        initial = enlarged(match_by_plan(match, coarser, halved(image0), halved(image1), None), height, width)
+        initial = coarse_field(lambda first, second: match_by_plan(match, coarser, first, second, None), image0, image1)
     field = torch.empty_like(initial)
     for read, kept in strips(height, plan.strip_rows):
         part = match(image0[..., read, :], image1[..., read, :], initial[:, read])

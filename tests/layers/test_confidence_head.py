@@ -51,6 +51,16 @@ def test_head_answers_at_the_size_of_the_field() -> None:
     assert ((mixture.within(1.0) >= 0) & (mixture.within(1.0) <= 1)).all()
 
 
+def test_the_wide_part_is_wider_by_what_the_head_finds() -> None:
+    head = ConfidenceHead(8)
+    with torch.no_grad():
+        head.decide.weight.zero_()
+        head.decide.bias.copy_(torch.tensor([0.0, -3.0, 0.0]))
+    mixture = head(_evidence())
+    for found, expected in zip(mixture, (1.0, 1.0 + torch.tensor(-3.0).exp(), 0.5)):
+        torch.testing.assert_close(found, torch.full_like(found, float(expected)))
+
+
 @pytest.mark.parametrize("which", ["features", "agreement", "field", "before"])
 def test_every_piece_of_evidence_is_read(which: str) -> None:
     torch.manual_seed(1)

@@ -20,10 +20,11 @@ def test_padding_is_above_and_on_the_right():
 
 def test_a_field_found_at_half_size_is_doubled():
     def find(first, second):
-        assert first.shape == second.shape == (1, 3, 8, 11)
+        assert torch.equal(first, torch.full((1, 3, 8, 11), 200.0))  # at an odd border the mean of what is there
+        assert torch.equal(second, torch.zeros(1, 3, 8, 11))
         return torch.tensor([-4.0, 1.5]).expand(2, 8, 11, 2)
 
-    field = coarse_field(find, torch.zeros(1, 3, 16, 21), torch.zeros(1, 3, 16, 21))
+    field = coarse_field(find, torch.full((1, 3, 16, 21), 200.0), torch.zeros(1, 3, 16, 21))
     assert torch.equal(field, torch.tensor([-8.0, 3.0]).expand(2, 16, 21, 2))
 
 

@@ -198,13 +198,15 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Pho
     stereo = scene.second is None
     baseline = choose_baseline(scene, config, size) if stereo else torch.zeros_like(scene.disparity)
     views = two_views(scene, baseline)
-    tables, cameras, shading = prepare(scene, views, config, photos)
     offsets = sample_offsets(config.samples, scene.lens.device)
-    open_shutter = not stereo and config.blur[0] > 0
-    depth, hit = cast(tables, cameras, size, offsets[:1] if open_shutter else offsets)
-    if open_shutter:
+    cameras = views.lenses
+    if not stereo and config.blur[0] > 0:
+        tables = look(scene, *views[:4])  # for the labels alone
+        depth, hit = cast(tables, cameras, size, offsets[:1])
         image = _through_open_shutter(scene, config, size, photos, offsets)
     else:
+        tables, cameras, shading = prepare(scene, views, config, photos)
+        depth, hit = cast(tables, cameras, size, offsets)
         image = shade(shading, tables, cameras, offsets, depth, hit)
     depth, hit = depth[:, :, 0], hit[:, :, 0]
     if stereo:
