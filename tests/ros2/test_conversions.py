@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import runpy
 import sys
 import types
 from array import array
@@ -42,7 +44,10 @@ def message(array: np.ndarray, encoding: str, padding: int = 0, big: bool = Fals
 def info(fx: float, cx: float, tx: float = 0.0, **changes) -> SimpleNamespace:
     roi = SimpleNamespace(x_offset=changes.pop("x_offset", 0), y_offset=changes.pop("y_offset", 0))
     p = [fx, 0, cx, tx, 0, fx, 20.0, 0, 0, 0, 1, 0]
-    return SimpleNamespace(p=p, roi=roi, binning_x=changes.pop("binning", 0), binning_y=0, **changes)
+    roi.width = roi.height = 0  # the whole image
+    binning = changes.pop("binning", 0)
+    size = {"width": 0, "height": 0} | changes  # 0: not said
+    return SimpleNamespace(p=p, roi=roi, binning_x=binning, binning_y=0, **size)
 
 
 LEFT, RIGHT = info(500.0, 30.0), info(500.0, 34.0, -500.0 * 0.1)  # baseline 0.1 m, doffs + 4 px
@@ -130,6 +135,18 @@ def test_regions_and_binning(conversions) -> None:
     assert camera.baseline == pytest.approx(0.1)
 
 
+def test_a_calibration_of_another_size_is_refused(conversions) -> None:
+    image = message(np.zeros((40, 60), np.uint8), "mono8")
+    for width, height, binning in ((60, 40, 0), (0, 0, 0), (121, 40, 2)):
+        conversions.require_own_size(image, info(500.0, 30.0, width=width, height=height, binning=binning))
+    for width, height, binning in ((120, 80, 0), (60, 40, 2)):
+        with pytest.raises(InputError, match="The left image is 60x40, its camera_info is for"):
+            conversions.require_own_size(image, info(500.0, 30.0, width=width, height=height, binning=binning))
+    part = info(500.0, 30.0, width=640, height=480, x_offset=8)
+    part.roi.width, part.roi.height = 60, 40
+    conversions.require_own_size(image, part)
+
+
 def test_wrong_calibrations(conversions) -> None:
     with pytest.raises(InputError, match="swapped"):
         conversions.camera_of(RIGHT, LEFT)
@@ -194,13 +211,15 @@ def _module(**names) -> types.ModuleType:
 def node(monkeypatch):
     """The node with stand-ins for ROS and for the predictor."""
     synchronizer = SimpleNamespace(registerCallback=lambda call: None)
+    subscribed: list[dict] = []
     stand_ins = {
         "rclpy": _module(init=lambda: None, try_shutdown=lambda: None),
         "rclpy.executors": _module(ExternalShutdownException=type("ExternalShutdownException", (Exception,), {})),
         "rclpy.node": _module(Node=_Node),
-        "rclpy.qos": _module(qos_profile_sensor_data=None),
+        "rclpy.qos": _module(QoSProfile=SimpleNamespace, ReliabilityPolicy=SimpleNamespace(BEST_EFFORT="best effort")),
         "message_filters": _module(
-            Subscriber=lambda *_, **__: None, ApproximateTimeSynchronizer=lambda *_, **__: synchronizer
+            Subscriber=lambda *_, **given: subscribed.append(given),
+            ApproximateTimeSynchronizer=lambda *_, **__: synchronizer,
         ),
         "sensor_msgs": _module(),
         "sensor_msgs.msg": _module(CameraInfo=_Message, Image=_Message, PointCloud2=_Message, PointField=_Message),
@@ -210,8 +229,7 @@ def node(monkeypatch):
     for name, module in stand_ins.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, "matchattention_ros.node", raising=False)
-    from matchattention_ros import node as module
-
+    module = importlib.import_module("matchattention_ros.node")
     calls: list[tuple[np.ndarray, np.ndarray]] = []
 
     def predict(left: np.ndarray, right: np.ndarray) -> Prediction:
@@ -223,7 +241,7 @@ def node(monkeypatch):
 
     monkeypatch.setattr(module, "Predictor", lambda *_, **__: predict)
     made = module.StereoNode()
-    made.calls, made.module = calls, module
+    made.calls, made.module, made.subscribed = calls, module, subscribed
     return made
 
 
@@ -251,6 +269,36 @@ def test_only_what_somebody_listens_to_is_published(node) -> None:
     assert (cloud.row_step, cloud.height, len(cloud.data)) == (12 * 16, 8, 8 * 12 * 16)
     for data in (cloud.data, sent.image.data):  # what rclpy takes as it is; of bytes it checks one after the other
         assert (type(data), data.typecode) == (array, "B")
+
+
+def test_frames_do_not_wait_while_a_pair_is_matched(node) -> None:
+    assert [given["qos_profile"].depth for given in node.subscribed] == [1] * 4
+    assert {given["qos_profile"].reliability for given in node.subscribed} == {"best effort"}  # as cameras send
+
+
+def test_a_resized_image_with_the_old_calibration_is_a_warning(node) -> None:
+    node.publishers["depth"].listeners = 1
+    grey = message(np.zeros((8, 12), np.uint8), "mono8")
+    left, right = info(500.0, 30.0, width=24, height=16), info(500.0, 34.0, -50.0, width=24, height=16)
+    node.match(grey, grey, left, right)
+    assert "camera_info is for 24x16" in node.said[0]
+    assert node.publishers["depth"].sent == node.calls == []
+
+
+def test_the_launch_file_gives_every_parameter_its_default(node, monkeypatch) -> None:
+    for name, module in {
+        "launch": _module(LaunchDescription=list),
+        "launch.actions": _module(DeclareLaunchArgument=lambda name, **given: (name, given["default_value"])),
+        "launch.substitutions": _module(LaunchConfiguration=lambda name: name),
+        "launch_ros": _module(),
+        "launch_ros.actions": _module(Node=SimpleNamespace),
+        "launch_ros.parameter_descriptions": _module(ParameterValue=lambda name, value_type: (name, value_type)),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    *declared, started = runpy.run_path(str(PACKAGE / "launch" / "stereo.launch.py"))["generate_launch_description"]()
+    ours = node.module.PARAMETERS
+    assert dict(declared) == {"namespace": "stereo"} | {name: str(value) for name, value in ours.items()}
+    assert started.parameters == [{name: (name, type(value)) for name, value in ours.items()}]
 
 
 def test_a_wrong_pair_is_a_warning(node) -> None:

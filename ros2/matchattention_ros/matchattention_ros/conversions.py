@@ -82,6 +82,21 @@ def camera_of(left: Any, right: Any) -> StereoCamera:
     return StereoCamera(fx=fx, fy=fy, baseline=baseline, cx=cx, cy=cy, doffs=right_cx - cx)
 
 
+def require_own_size(image: Any, info: Any) -> None:
+    """Check that a sensor_msgs/CameraInfo speaks of the pixels of a sensor_msgs/Image; 0 px says nothing, as in ROS.
+
+    Raises:
+        InputError: the image was resized and its calibration was not, or the other way round.
+    """
+    width = (info.roi.width or info.width) // max(info.binning_x, 1)
+    height = (info.roi.height or info.height) // max(info.binning_y, 1)
+    if width and height and max(abs(image.width - width), abs(image.height - height)) > 1:  # drivers round
+        raise InputError(
+            f"The left image is {image.width}x{image.height}, its camera_info is for {width}x{height}: "
+            "depths would be wrong; resize both, as image_proc's resize node does."
+        )
+
+
 def _pinhole(info: Any) -> tuple[float, float, float, float]:
     """fx, fy, cx, cy in px of the image as it is sent."""
     across, down = max(info.binning_x, 1), max(info.binning_y, 1)

@@ -11,7 +11,7 @@ import numpy as np
 import rclpy
 from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
-from rclpy.qos import qos_profile_sensor_data
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2, PointField
 from stereo_msgs.msg import DisparityImage
 
@@ -48,7 +48,11 @@ class StereoNode(Node):
             (CameraInfo, "right/camera_info"),
         )
         filters = [
-            message_filters.Subscriber(self, kind, name, qos_profile=qos_profile_sensor_data) for kind, name in topics
+            # One message a topic: with the usual five of sensors, five old frames would be matched before the newest.
+            message_filters.Subscriber(
+                self, kind, name, qos_profile=QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+            )
+            for kind, name in topics
         ]
         self._pairs = message_filters.ApproximateTimeSynchronizer(
             filters, queue_size=self._value("queue_size"), slop=self._value("slop")
@@ -63,6 +67,7 @@ class StereoNode(Node):
         try:
             image = conversions.image_of(left)
             camera = conversions.camera_of(left_info, right_info)
+            conversions.require_own_size(left, left_info)
             result = self._predict(image, conversions.image_of(right))
         except InputError as error:
             self.get_logger().warning(str(error), throttle_duration_sec=5.0)
