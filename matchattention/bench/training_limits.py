@@ -52,7 +52,6 @@ def one_step(
     recompute: bool,
     mode: Mode,
     seconds: float,
-    optimizer: str = "adamw",
 ) -> dict[str, Any]:
     """Pairs a second and memory of a training step; raises what PyTorch raises when memory runs out."""
     forget_peak(device)
@@ -64,7 +63,7 @@ def one_step(
         recompute_blocks(model)
     step = TrainingStep(
         model,
-        Updater(model, OptimizerConfig(kind=optimizer)),  # type: ignore[arg-type]
+        Updater(model, OptimizerConfig()),
         LossConfig(),
         mixed_precision=device.type == "cuda",
     )

@@ -1,7 +1,7 @@
 """Augmentation of stereo and flow pairs from files, after RAFT-Stereo (Lipman et al., 3DV 2021).
 
 Colours change per view, a patch of the second view is erased, the pair is scaled, stretched, cropped,
-shifted vertically by a pixel or two and mirrored. Fields, masks and intrinsics move with the pixels, so
+shifted vertically by a pixel or two and mirrored. Fields and masks move with the pixels, so
 that every surviving ground-truth value still names the same match.
 """
 
@@ -28,8 +28,6 @@ class Pair:
         valid0: (H, W) bool, where field0 is known.
         field1: (H, W, 2) float32 px, offset from view 1 to view 0; zero where unknown.
         valid1: (H, W) bool.
-        intrinsics: fx, fy, cx, cy of view 0 in px; None when unknown. A vertical misalignment given to
-            view 1 does not concern it.
     """
 
     image0: Image
@@ -38,7 +36,6 @@ class Pair:
     valid0: Mask
     field1: Field
     valid1: Mask
-    intrinsics: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,15 +115,6 @@ def resize_and_crop(pair: Pair, scale_x: float, scale_y: float, left: int, top: 
     x = (np.arange(left, left + width) + 0.5) / scale_x - 0.5
     y = (np.arange(top, top + height) + 0.5) / scale_y - 0.5
     factor = np.array([scale_x, scale_y], np.float32)
-    intrinsics = None
-    if pair.intrinsics is not None:
-        fx, fy, cx, cy = pair.intrinsics
-        intrinsics = (
-            fx * scale_x,
-            fy * scale_y,
-            (cx + 0.5) * scale_x - 0.5 - left,
-            (cy + 0.5) * scale_y - 0.5 - top,
-        )
     return Pair(
         _as_image(resample(pair.image0, x, y)),
         _as_image(resample(pair.image1, x, y)),
@@ -134,7 +122,6 @@ def resize_and_crop(pair: Pair, scale_x: float, scale_y: float, left: int, top: 
         _nearest(pair.valid0, x, y),
         _nearest(pair.field1, x, y) * factor,
         _nearest(pair.valid1, x, y),
-        intrinsics,
     )
 
 
@@ -148,17 +135,11 @@ def mirror_and_swap(pair: Pair) -> Pair:
         flipped.valid1,
         flipped.field0,
         flipped.valid0,
-        flipped.intrinsics,
     )
 
 
 def _flip(pair: Pair, axis: int) -> Pair:
     sign = np.array([-1, 1] if axis == 1 else [1, -1], np.float32)
-    intrinsics = pair.intrinsics
-    if intrinsics is not None:
-        fx, fy, cx, cy = intrinsics
-        height, width = pair.valid0.shape
-        intrinsics = (fx, fy, width - 1 - cx, cy) if axis == 1 else (fx, fy, cx, height - 1 - cy)
     return Pair(
         np.ascontiguousarray(np.flip(pair.image0, axis)),
         np.ascontiguousarray(np.flip(pair.image1, axis)),
@@ -166,7 +147,6 @@ def _flip(pair: Pair, axis: int) -> Pair:
         np.ascontiguousarray(np.flip(pair.valid0, axis)),
         np.ascontiguousarray(np.flip(pair.field1, axis)) * sign,
         np.ascontiguousarray(np.flip(pair.valid1, axis)),
-        intrinsics,
     )
 
 

@@ -26,9 +26,7 @@ MOST_WORKERS = 16
 PATIENCE_S = 600.0
 
 
-def compile_network(
-    config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device, say: Any = None
-) -> None:
+def compile_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
     """Compile what a pass of a `FusedNetwork` launches, unless an earlier process did.
 
     A failure is left to the launch itself, which compiles what is missing and says why it cannot.
@@ -38,7 +36,6 @@ def compile_network(
         dtype: of its features.
         shape: (B, 3, H, W) of an image; other sizes need few kernels more.
         device: the GPU.
-        say: takes lines of progress; by default they go to the standard error.
     """
     major, minor = torch.cuda.get_device_capability(device)
     job = {
@@ -47,7 +44,7 @@ def compile_network(
         "shape": list(shape),
         "capability": 10 * major + minor,
     }
-    compile_job(job, min(MOST_WORKERS, os.cpu_count() or 1), say or Progress())
+    compile_job(job, min(MOST_WORKERS, os.cpu_count() or 1), Progress())
 
 
 def compile_job(job: dict[str, Any], workers: int, say: Callable[[int, int], object]) -> int:

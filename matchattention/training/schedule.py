@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +23,6 @@ class ScheduleConfig:
         cooldown: Whether a constant schedule falls at the end of this run.
         cooldown_fraction: Last share of the run in which it falls.
         final_ratio: Learning rate at the end, relative to the peak.
-        shape: Fall along a "linear" or a "cosine" line.
     """
 
     kind: Literal["constant", "one-cycle"] = "constant"
@@ -33,7 +31,6 @@ class ScheduleConfig:
     cooldown: bool = False
     cooldown_fraction: float = 0.3
     final_ratio: float = 0.01
-    shape: Literal["linear", "cosine"] = "linear"
 
     def __post_init__(self) -> None:
         if self.kind not in ("constant", "one-cycle"):
@@ -58,6 +55,4 @@ def learning_rate(config: ScheduleConfig, step: int, progress: float, restarted_
     fall = 0.0
     if (config.kind == "one-cycle" or config.cooldown) and progress > begin:
         fall = (progress - begin) / (1 - begin)
-    if config.shape == "cosine":
-        fall = 0.5 - 0.5 * math.cos(math.pi * fall)
     return config.peak * warm * (1 - (1 - config.final_ratio) * fall)

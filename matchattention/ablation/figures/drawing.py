@@ -13,7 +13,7 @@ BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9661f", "#3a8f4d", "#9a9a9a"
 
 
 @contextmanager
-def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple[float, float] = (6.5, 4.0)) -> Iterator[Any]:
+def picture(path: Path, columns: int = 1, size: tuple[float, float] = (6.5, 4.0)) -> Iterator[Any]:
     """Yield axes (a list where there are several) and write the picture when the block ends well."""
     import matplotlib
 
@@ -22,7 +22,7 @@ def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple[float, floa
 
     style: Any = {"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}
     with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(rows, columns, figsize=size, layout="constrained")
+        figure, axes = pyplot.subplots(1, columns, figsize=size, layout="constrained")
         try:
             yield axes
             path.parent.mkdir(parents=True, exist_ok=True)

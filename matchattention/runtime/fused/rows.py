@@ -121,18 +121,9 @@ class PackedContraction(nn.Module):
         self.scale = None if scale is None else nn.Buffer(scale.detach().float().clone())
 
 
-def norm_project(
-    features: Tensor, packed: PackedProjection, position: Tensor | None = None, beta: Tensor | None = None
-) -> Tensor:
-    """LayerNorm of [features, scaled positions], projection, perhaps GELU: (B, H, W, outputs).
-
-    Args:
-        features: (B, H, W, d), contiguous.
-        packed: the weights.
-        position: (B, H, W, EP) fp32 packed positions, where the LayerNorm sees them.
-        beta: (2,) fp32, the cross position's scale as a feature.
-    """
-    return shift_norm_project(features, None, packed, position, beta)[1]
+def norm_project(features: Tensor, packed: PackedProjection) -> Tensor:
+    """LayerNorm of (B, H, W, d) contiguous features, projection, perhaps GELU: (B, H, W, outputs)."""
+    return shift_norm_project(features, None, packed)[1]
 
 
 def shift_norm_project(
@@ -142,7 +133,18 @@ def shift_norm_project(
     position: Tensor | None = None,
     beta: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`norm_project` of features + shift, a (d,) fp32 vector such as a convolution's bias; also those features."""
+    """LayerNorm of [features + shift, scaled positions], projection, perhaps GELU.
+
+    Args:
+        features: (B, H, W, d), contiguous.
+        shift: (d,) fp32 such as a convolution's bias, or None.
+        packed: the weights.
+        position: (B, H, W, EP) fp32 packed positions, where the LayerNorm sees them.
+        beta: (2,) fp32, the cross position's scale as a feature.
+
+    Returns:
+        features + shift, and (B, H, W, outputs).
+    """
     channels = features.shape[-1]
     out = features.new_empty((*features.shape[:-1], packed.outputs), dtype=packed.matrix.dtype)
     new_features = features if shift is None else torch.empty_like(features, dtype=residual_dtype(channels, out.dtype))
@@ -195,13 +197,13 @@ def contract(
         hidden: (B, H, W, h).
         packed: the projection back.
         following: the next one.
-        position: see `norm_project`.
-        beta: see `norm_project`.
+        position: see `shift_norm_project`.
+        beta: see `shift_norm_project`.
         norm_eps: see below.
         last: whether other layers take the features over, in the matrices' dtype.
 
     Returns:
-        The new features, and what `norm_project(new features, following, …)` gives; without `following`, their
+        The new features, and what `shift_norm_project` makes of them for `following`; without `following`, their
         LayerNorm (without a weight) where `norm_eps` is given, else None.
     """
     channels, dtype = features.shape[-1], packed.matrix.dtype
