@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from matchattention.data.images import PHOTO_FORMATS
 from matchattention.data.reading import MOST_PIXELS
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
@@ -108,7 +109,7 @@ def open_photo(path: Path, name: str, limits: Limits) -> Photo:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=PHOTO_FORMATS) as image:
             width, height = image.size
     except Image.DecompressionBombError:
         raise InputError(

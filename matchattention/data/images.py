@@ -16,6 +16,8 @@ from matchattention.errors import InputError
 
 FilePath = str | os.PathLike[str]
 PHOTO_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".pgm", ".ppm")
+# What a stranger's bytes may be: Pillow would start Ghostscript for an EPS file, whatever its name says.
+PHOTO_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "PPM")
 IMAGE_SUFFIXES = (*PHOTO_SUFFIXES, ".exr", ".hdr")  # the last two need extras
 
 
@@ -46,7 +48,7 @@ def read_deep_image(path: FilePath) -> NDArray[Any]:
 
     try:
         with Image.open(path) as image:
-            return _as_rgb(image, path)
+            return picture_as_rgb(image, str(path))
     except UnidentifiedImageError:
         if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
             check_pixels(path, *_tiff_size(path))
@@ -78,14 +80,15 @@ def _tiff_size(path: Path) -> tuple[int, int]:
         return int(tags[TiffImagePlugin.IMAGELENGTH]), int(tags[TiffImagePlugin.IMAGEWIDTH])
 
 
-def _as_rgb(image: Any, path: Path) -> NDArray[Any]:
+def picture_as_rgb(image: Any, name: str) -> NDArray[Any]:
+    """A Pillow image of any mode, as `read_deep_image` returns it; the name is for errors."""
     if image.mode.startswith("I;16") or image.mode == "I":
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
-            raise InputError(f"{path} has values outside 16 bits; save it with 8 or 16 bits a channel")
+            raise InputError(f"{name} has values outside 16 bits; save it with 8 or 16 bits a channel")
         return np.repeat(values.astype(np.uint16)[..., None], 3, axis=2)
     if image.mode == "F":
-        return _tone_mapped(np.repeat(np.asarray(image, np.float32)[..., None], 3, axis=2), path)
+        return _tone_mapped(np.repeat(np.asarray(image, np.float32)[..., None], 3, axis=2), name)
     if image.mode in ("LA", "La"):
         image = image.getchannel(0)
     elif image.mode == "PA" or (image.mode == "P" and "transparency" in image.info):
@@ -98,7 +101,7 @@ def _as_rgb(image: Any, path: Path) -> NDArray[Any]:
 def _read_exr(path: Path) -> NDArray[np.uint8]:
     channels = read_exr_channels(path)
     names = ["R", "G", "B"] if {"R", "G", "B"} <= channels.keys() else [next(iter(channels))] * 3
-    return _tone_mapped(np.stack([channels[name] for name in names], axis=-1).astype(np.float32), path)
+    return _tone_mapped(np.stack([channels[name] for name in names], axis=-1).astype(np.float32), str(path))
 
 
 def _read_by_opencv(path: Path) -> NDArray[Any]:
@@ -114,13 +117,13 @@ def _read_by_opencv(path: Path) -> NDArray[Any]:
     rgb = values[..., ::-1]
     if rgb.dtype in (np.uint8, np.uint16):
         return np.ascontiguousarray(rgb)
-    return _tone_mapped(np.asarray(rgb, np.float32), path)
+    return _tone_mapped(np.asarray(rgb, np.float32), str(path))
 
 
-def _tone_mapped(linear: NDArray[np.float32], path: Path) -> NDArray[np.uint8]:
+def _tone_mapped(linear: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
     finite = linear[np.isfinite(linear)]
     if finite.size == 0:
-        raise InputError(f"{path} holds no finite values")
+        raise InputError(f"{name} holds no finite values")
     white = max(float(np.percentile(finite, 99)), 1e-6)
     shown = np.clip(np.nan_to_num(linear, nan=0, posinf=white, neginf=0) / white, 0, 1) ** (1 / 2.2)
     return np.rint(shown * 255).astype(np.uint8)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from matchattention.data.images import read_deep_image
+from matchattention.data.images import picture_as_rgb, read_deep_image
 from matchattention.data.png import is_png16, read_png16
 from matchattention.errors import InputError
 
@@ -105,10 +105,7 @@ def _raw(image: Any, name: str) -> NDArray[Any]:
             return _three_channels(read_png16(path), name)
         return read_deep_image(path)
     if hasattr(image, "convert") and hasattr(image, "mode"):  # Pillow, which need not be imported for arrays
-        if not (image.mode in ("L", "LA", "RGB", "RGBA") or image.mode.startswith("I;16")):
-            image = image.convert("RGB")
-        if image.mode == "LA":
-            image = image.getchannel(0)
+        return picture_as_rgb(image, f"The {name} image")
     array = np.asarray(image)
     if array.dtype.kind == "f" and array.size:
         low, high = float(array.min()), float(array.max())

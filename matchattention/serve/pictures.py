@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.images import PHOTO_FORMATS
 from matchattention.errors import InputError
 from matchattention.geometry.camera import StereoCamera
 from matchattention.inference.images import Image, read_pair
@@ -77,7 +78,7 @@ def read_views(left: bytes, right: bytes, settings: Settings) -> tuple[Image, Im
     opened = []
     for name, content in (("left", left), ("right", right)):
         try:
-            image = Pillow.open(io.BytesIO(content))
+            image = Pillow.open(io.BytesIO(content), formats=PHOTO_FORMATS)
             if image.width * image.height > settings.pixels:
                 raise too_many_pixels(name, image.width, image.height, settings.megapixels)
             image.load()

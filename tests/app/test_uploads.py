@@ -128,3 +128,13 @@ def test_a_bad_calibration_is_refused_in_the_clients_words(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"^mine\.txt is not a calibration") as caught:
         open_camera(path, "mine.txt")
     assert str(tmp_path) not in str(caught.value)
+
+
+def test_no_upload_starts_another_program(tmp_path: Path, monkeypatch) -> None:
+    started = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *call: started.append(call))
+    path = tmp_path / "left-1.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 48 32\n%%EndComments\n%%EOF\n")
+    with pytest.raises(InputError, match="not an image"):
+        open_photo(path, "left.png", Limits())
+    assert not started

@@ -28,6 +28,7 @@ GREY = COLOUR[..., 0]
         pytest.param(Image.fromarray(COLOUR).convert("RGBA"), COLOUR, id="pillow-alpha"),
         pytest.param(Image.fromarray(GREY).convert("LA"), GREY[..., None], id="pillow-grey-alpha"),
         pytest.param(Image.fromarray(GREY).convert("P"), GREY[..., None], id="pillow-palette"),
+        pytest.param(Image.fromarray(GREY.astype(np.int32) * 257), GREY[..., None], id="pillow-32-bit"),
         pytest.param(COLOUR / 255, COLOUR, id="float64"),
         pytest.param((COLOUR / 255).astype(np.float32), COLOUR, id="float32"),
         pytest.param((GREY / 255).astype(np.float16), GREY[..., None], id="grey-float16"),

@@ -106,6 +106,22 @@ def test_wrong_files(address: str) -> None:
     assert no_boundary.status_code == 400
 
 
+def test_sixteen_bits_are_not_cut_off(address: str) -> None:
+    """Pillow reads them with 32 bits and, asked for colour, takes whatever is above 255 for white."""
+    levels = pair()[0][..., 0].astype(">u2") * 257
+    pgm = b"P5 48 32 65535\n" + levels.tobytes()
+    got = np.load(io.BytesIO(post(address, pgm, pgm, format="npy").content))
+    np.testing.assert_array_equal(got, pair()[0][..., 0] / 4)
+
+
+def test_no_file_starts_another_program(address: str, monkeypatch) -> None:
+    started = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *call: started.append(call))
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 48 32\n%%EndComments\n%%EOF\n"
+    assert "not an image" in post(address, eps, eps).json()["error"]
+    assert not started
+
+
 def test_pixels_are_counted_before_decoding(address: str) -> None:
     black = file_of(np.zeros((4000, 4000), np.uint8))  # 16 megapixels in a few kB
     reply = post(address, black, black)
