@@ -193,7 +193,7 @@ def _tensor(
     count, dtype = math.prod(shape), np.dtype(_DTYPES[datatype])
     size = _parameters(given).get("binary_data_size")
     if size is None:
-        values = _from_json(given.get("data"), dtype, name)
+        values = _from_json(given.get("data"), name)
     else:
         if not isinstance(size, int) or size != count * dtype.itemsize or size > len(raw):
             raise InputError(
@@ -206,13 +206,13 @@ def _tensor(
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1)), raw
 
 
-def _from_json(data: Any, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+def _from_json(data: Any, name: str) -> NDArray[np.float64]:
     if not isinstance(data, list):
         raise InputError(f"The input '{name}' has no 'data' (a list of numbers) and no 'binary_data_size'.")
     try:
-        return np.asarray(data, dtype).ravel()
+        return np.asarray(data, np.float64).ravel()  # of every datatype: uint8 would wrap what is out of its range
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"The data of the input '{name}' are not numbers of its datatype ({error}).") from None
+        raise InputError(f"The data of the input '{name}' are not numbers ({error}).") from None
 
 
 def _grey_levels(values: NDArray[Any], name: str) -> NDArray[np.uint8]:
