@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from matchattention import __version__
 from matchattention.errors import InputError
@@ -97,7 +97,7 @@ def _add_information(app: FastAPI, name: str, task: str, batcher: Batcher, metri
         app.get(address)(model)
         app.get(f"{address}/ready")(ready)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def counters() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
@@ -117,11 +117,21 @@ def _add_inference(app: FastAPI, name: str, task: str, batcher: Batcher, setting
         return Response(content, headers=headers)
 
     for address in _model_addresses(name):
-        app.post(f"{address}/infer")(infer)
+        app.post(
+            f"{address}/infer",
+            response_class=Response,
+            openapi_extra=_body("application/json", protocol.request_schema(task)),
+            responses=_answers("application/json", "application/octet-stream"),
+        )(infer)
 
 
 def _add_depth(app: FastAPI, batcher: Batcher, settings: Settings) -> None:
-    @app.post("/depth")
+    @app.post(
+        "/depth",
+        response_class=Response,
+        openapi_extra=_body("multipart/form-data", pictures.FORM),
+        responses=_answers(*pictures.FORMATS.values()),
+    )
     async def depth(request: Request) -> Response:
         async with request.form(max_files=2, max_fields=_MOST_FIELDS, max_part_size=4096) as form:
             files = {key: value for key, value in form.items() if isinstance(value, UploadFile)}
@@ -135,6 +145,21 @@ def _add_depth(app: FastAPI, batcher: Batcher, settings: Settings) -> None:
         (prediction,) = await _matched(batcher, [pair])
         content, headers = await _in_thread(pictures.write_depth, prediction, wanted)
         return Response(content, headers=headers)
+
+
+def _body(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A request's body for `/openapi.json`: it is read by hand, so that FastAPI cannot know it."""
+    return {"requestBody": {"required": True, "content": {kind: {"schema": {"type": "object", **schema}}}}}
+
+
+def _answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Answers for `/openapi.json`: the result, and the one sentence of every refusal."""
+    error = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+    refusal = {"description": "A sentence that says why not.", "content": {"application/json": {"schema": error}}}
+    return {
+        200: {"description": "The result.", "content": {kind: {} for kind in kinds}},
+        **{status: refusal for status in (400, 401, 408, 413, 415, 500, 503, 504)},
+    }
 
 
 async def _matched(batcher: Batcher, pairs: Sequence[Pair]) -> list[Prediction]:

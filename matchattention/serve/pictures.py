@@ -23,6 +23,21 @@ DISPARITY_STEPS = 256  # of a pixel in a 16-bit PNG, as in KITTI's files
 _DEPTH_STEPS = 1000  # of a metre: millimetres
 
 
+_FILE = {"type": "string", "contentMediaType": "application/octet-stream"}
+FORM = {  # as OpenAPI describes it
+    "required": ["left", "right"],
+    "properties": {
+        "left": _FILE,
+        "right": _FILE,
+        **{name: {"type": "number"} for name in CAMERA_FIELDS},
+        "format": {"enum": list(FORMATS), "default": "png"},
+        "min_confidence": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
+        "check": {"type": "boolean", "default": True},
+    },
+    "additionalProperties": False,
+}
+
+
 class Wanted(NamedTuple):
     """The fields of the form.
 

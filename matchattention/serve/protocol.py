@@ -49,6 +49,36 @@ OUTPUTS = {
 }
 
 
+def request_schema(task: str) -> dict[str, Any]:
+    """An inference request as OpenAPI describes it; with `binary_data_size` the tensor follows the JSON as bytes."""
+    tensor = {
+        "required": ["name", "shape", "datatype"],
+        "properties": {
+            "name": {"enum": list(INPUTS[task])},
+            "shape": {"type": "array", "items": {"type": "integer"}, "examples": [[1, 3, 480, 640]]},
+            "datatype": {"enum": list(_DTYPES)},
+            "data": {"type": "array"},
+            "parameters": {"properties": {"binary_data_size": {"type": "integer"}}},
+        },
+    }
+    output = {
+        "required": ["name"],
+        "properties": {
+            "name": {"enum": [output.name for output in OUTPUTS[task]]},
+            "parameters": {"properties": {"binary_data": {"type": "boolean", "default": False}}},
+        },
+    }
+    return {
+        "required": ["inputs"],
+        "properties": {
+            "id": {"type": "string"},
+            "inputs": {"type": "array", "items": tensor, "minItems": 2, "maxItems": 2},
+            "outputs": {"type": "array", "items": output},
+            "parameters": {"properties": {"binary_data_output": {"type": "boolean", "default": False}}},
+        },
+    }
+
+
 class Asked(NamedTuple):
     """An inference request.
 

@@ -75,6 +75,20 @@ def test_the_token_goes_through_the_client(network: Network) -> None:
         client.close()
 
 
+def test_openapi_says_what_is_sent_and_answered(address: str) -> None:
+    paths = httpx.get(f"http://{address}/openapi.json").json()["paths"]
+    form = paths["/depth"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["required"] == ["left", "right"]
+    assert set(form["properties"]) == {
+        "left", "right", "fx", "baseline", "cx", "cy", "fy", "doffs", "format", "min_confidence", "check",
+    }  # fmt: skip
+    assert "image/png" in paths["/depth"]["post"]["responses"]["200"]["content"]
+    request = paths["/v2/models/rt/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert request["properties"]["inputs"]["items"]["properties"]["name"]["enum"] == ["left", "right"]
+    assert "503" in paths["/v2/models/rt/infer"]["post"]["responses"]
+    assert list(paths["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
+
+
 def _request(**changes) -> dict:
     left, right = (image.transpose(2, 0, 1)[None] for image in pair(0, 16, 16))
     inputs = [
