@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="comma-separated: eager, compiled, fused, each also with -graph (training: eager, capture, graph)",
     )
     parser.add_argument("--most-side", type=int, default=2048, help="largest map of the operator's sweep, tokens")
-    parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of each case")
+    parser.add_argument("--seconds", type=float, help="measuring time of each case (0.5; of the renderer 8)")
     parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")
     parser.add_argument("--no-parity", action="store_true", help="leave the comparison with fp32 out")
     parser.add_argument("--no-first-call", action="store_true", help="of `predictor`: start no new processes")
@@ -90,10 +90,11 @@ def _run_part(
     part: str, arguments: argparse.Namespace, device: torch.device, keep: Keep, say: Callable[[str], None]
 ) -> dict[str, Any]:
     modes = arguments.modes.split(",") if arguments.modes else None
+    seconds = arguments.seconds or (8.0 if part == "renderer" else 0.5)
     if part == "operator":
         from matchattention.bench.operator import bench_operator
 
-        return bench_operator(device, arguments.seconds, arguments.most_side, say=say, keep=keep)
+        return bench_operator(device, seconds, arguments.most_side, say=say, keep=keep)
     if part == "network":
         from matchattention.bench.network import bench_network
 
@@ -103,7 +104,7 @@ def _run_part(
             parse_size(arguments.size or "512x1024"),
             arguments.precision,
             modes,
-            arguments.seconds,
+            seconds,
             large=not arguments.no_large,
             with_parity=not arguments.no_parity,
             with_kernels=arguments.profile,
@@ -114,14 +115,14 @@ def _run_part(
         from matchattention.bench.predictor import bench_predictor
 
         size = parse_size(arguments.size or "512x1024")
-        seconds, first_call = arguments.seconds, not arguments.no_first_call
+        first_call = not arguments.no_first_call
         return bench_predictor(
             device, arguments.model, size, arguments.precision, seconds, first_call, say=say, keep=keep
         )
     if part == "renderer":
         from matchattention.bench.renderer import bench_renderer
 
-        return bench_renderer(device, max(8.0, arguments.seconds), say=say, keep=keep)
+        return bench_renderer(device, seconds, say=say, keep=keep)
     from matchattention.bench.training import bench_training
 
     return bench_training(
@@ -130,7 +131,7 @@ def _run_part(
         parse_size(arguments.size or "512x768"),
         arguments.batch,
         modes,
-        arguments.seconds,
+        seconds,
         say=say,
         keep=keep,
     )

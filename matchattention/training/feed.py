@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 
 import torch
@@ -25,6 +26,9 @@ class Feed:
 
     The source works on a stream of its own. Its memory is reused only after the step has consumed it, and
     the host waits when it is more than two steps ahead.
+
+    Attributes:
+        idle: Seconds the host has waited so: none of it means that drawing or launching sets the pace, not the GPU.
     """
 
     def __init__(self, source: Source, step: TrainingStep) -> None:
@@ -34,6 +38,7 @@ class Feed:
         self._stream = torch.cuda.Stream(priority=-1) if on_gpu else None
         self._ready: tuple[tuple[int, int, int, int], Batch] | None = None
         self._finished: deque[torch.cuda.Event] = deque()
+        self.idle = 0.0
 
     def draw(self, first: int, count: int, height: int, width: int) -> Batch:
         """The samples asked for, made ahead if they were the expected ones."""
@@ -97,7 +102,9 @@ class Feed:
         following = (upcoming, *request[1:])
         self._ready = (following, self._make(following))
         if len(self._finished) > STEPS_AHEAD:
+            began = time.monotonic()
             self._finished.popleft().synchronize()
+            self.idle += time.monotonic() - began
 
     def wait(self) -> None:
         """Until everything asked of the GPU is done."""

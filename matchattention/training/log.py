@@ -91,6 +91,8 @@ def progress_line(step: int, time_left: float | None, values: Mapping[str, float
     ]
     if values.get("memory_gib"):
         parts.append(f"{values['memory_gib']:.1f} GiB")
+    if "host_idle" in values:
+        parts.append(f"host idle {100 * values['host_idle']:.0f} %")
     for name in ("silenced", "skipped"):
         if values.get(name):
             parts.append(f"{name} {values[name]:.0f}")

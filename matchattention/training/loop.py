@@ -157,6 +157,8 @@ class Trainer:
         if options.resume is not None:
             self.counters = load_state(options.resume, model, self.updater, self.log.warn)
             self.log.say(f"continuing {options.resume} at step {self.counters.steps}")
+        elif preset.start is not None:
+            self.log.say(f"starting from the weights of {preset.start}")
         self._begun_at = self.counters.steps
         on_gpu = self.device.type == "cuda"
         masked = config is None or config.occlusion_loss
@@ -411,6 +413,7 @@ class Trainer:
         values["samples_per_second"] = samples / max(seconds, 1e-9)
         if self.device.type == "cuda":
             values["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+            values["host_idle"], self.feed.idle = self.feed.idle / max(seconds, 1e-9), 0.0
         self.log.record("train", self.counters.steps, {**values, "samples": self.counters.samples})
         self.log.say(progress_line(self.counters.steps, self.clock.time_left(), values))
 

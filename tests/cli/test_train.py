@@ -84,7 +84,9 @@ def test_start_takes_weights_only(tmp_path, monkeypatch, capsys):
     command = ["train", "tiny-smoke", *CARDS, "--validate-minutes", "0"]
     assert main([*command, "--steps", "2", "--output", "a"]) == 0
     assert main([*command, "--steps", "1", "--output", "b", "--start", "a/model.safetensors"]) == 0
-    assert "1 steps, 2 pairs" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "starting from the weights of a/model.safetensors" in output
+    assert "1 steps, 2 pairs" in output
 
 
 def _pairs(root: Path, count: int, truth: str = "disp0GT.pfm", left: str = "im0.png", right: str = "im1.png") -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -80,6 +84,31 @@ def test_a_batch_that_cannot_be_made_is_replaced_and_reported(caplog):
         batch = feed.draw(2, 2, 32, 32)
     assert batch.image0.shape == (2, 3, 32, 32)
     assert "samples 2 to 3 could not be made: a scene without a floor" in caplog.text
+
+
+def test_the_host_s_idle_time_is_what_it_waits_for_the_gpu(monkeypatch):
+    """A GPU that is always done leaves none; steps of 20 ms are waited for from the third on."""
+
+    class Steps:
+        device, consumed = torch.device("cpu"), None
+
+        def __init__(self, seconds):
+            self.finished = SimpleNamespace(synchronize=lambda: time.sleep(seconds))
+            self.consumed = self.finished
+
+        def __call__(self, *args, **kwargs):
+            pass
+
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    idle = []
+    for seconds in (0.0, 0.02):
+        feed = Feed(ShiftedCards(0), Steps(seconds))
+        feed._stream = SimpleNamespace(wait_event=lambda event: None)
+        for number in range(5):
+            feed.train((2 * number, 2, 32, 32), 2 * number + 2, 0.0, 0)
+        idle.append(feed.idle)
+    assert idle[0] < idle[1]
+    assert idle[1] >= 3 * 0.02
 
 
 def test_turns_come_by_weight():

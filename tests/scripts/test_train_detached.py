@@ -1,0 +1,43 @@
+"""A training behind several calls, with a `python3` that does what a test says in place of training and exporting."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "train_detached.sh"
+
+
+def call(folder, *words, trains="true"):
+    """Run the script in an empty folder with a training made of shell commands; returns its output."""
+    (folder / "bin").mkdir(exist_ok=True)
+    fake = folder / "bin" / "python3"
+    fake.write_text(f'#!/bin/bash\ncase "$*" in *"matchattention train"*) {trains};; esac\n')
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    words = ["bash", str(SCRIPT), *words]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_a_training_outlives_the_call_that_starts_it(tmp_path):
+    began = time.monotonic()
+    call(tmp_path, "start", "export", "run", "rt-synth", trains="sleep 3; echo trained")
+    assert time.monotonic() - began < 3
+    output = call(tmp_path, "wait", "export", "50")
+    assert output.splitlines() == ["ended", "trained"]
+
+
+def test_waiting_ends_with_a_warning_but_once(tmp_path):
+    call(tmp_path, "start", "export", "run", "rt-synth", trains="sleep 1; echo warning: slower; sleep 8; echo trained")
+    first = call(tmp_path, "wait", "export", "50")
+    assert first.splitlines() == ["still running", "warning: slower"]
+    assert call(tmp_path, "wait", "export", "50").splitlines() == ["ended", "warning: slower", "trained"]
+
+
+def test_what_another_training_exported_does_not_come_back(tmp_path):
+    (tmp_path / "export").mkdir()
+    for name in ("model.safetensors.part0", "cache.tar.xz.part1", "log.jsonl"):
+        (tmp_path / "export" / name).write_text("of another training")
+    call(tmp_path, "start", "export", "run", "rt-synth")
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {"train.log", "export.log", "pid", "exporter"}
