@@ -22,6 +22,7 @@ case $verb in
     shift
     mkdir -p "$folder"
     rm -f "$folder"/*.part* "$folder"/log.jsonl "$folder"/warnings  # of another training
+    : > "$log"
     export PYTHONUNBUFFERED=1 PYTHONPATH=${PYTHONPATH:-.}
     if [ -n "${CACHE:-}" ]; then python3 scripts/lent_gpu.py unpack "$CACHE" runs/cache; fi
     setsid nohup python3 -m matchattention train "$@" --output "$run" > "$log" 2>&1 < /dev/null &
