@@ -57,6 +57,7 @@ def serve(
     config = uvicorn.Config(
         app,
         log_level="warning",
+        log_config=None,  # uvicorn's own would close the handlers of everything else in this process
         # Whatever waits has an answer or a 504 by then.
         timeout_graceful_shutdown=int(settings.timeout_s) + 5,
         timeout_keep_alive=30,

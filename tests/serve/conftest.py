@@ -59,7 +59,7 @@ def running(network: Callable, settings: Settings | None = None, token: str | No
 
     listener = listen("127.0.0.1", 0)
     app = make_application(network, "rt", "stereo", settings or Settings(), token=token)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=20))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None, timeout_graceful_shutdown=20))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

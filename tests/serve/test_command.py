@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -71,6 +72,18 @@ def test_who_reads_the_address_can_connect(monkeypatch, capsys) -> None:
     with listen("127.0.0.1", 0) as listener:
         serve(SimpleNamespace(task="stereo", match_together=None), "rt", listener, Settings())
     assert connected
+
+
+def test_other_logging_of_the_process_goes_on(monkeypatch, caplog) -> None:
+    handler = logging.StreamHandler()
+    closed = []
+    monkeypatch.setattr(handler, "close", lambda: closed.append(True))
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    with listen("127.0.0.1", 0) as listener:
+        serve(SimpleNamespace(task="stereo", match_together=None), "rt", listener, Settings())
+    assert not closed
+    logging.getLogger("uvicorn.error").error("a request that failed")
+    assert "a request that failed" in caplog.text
 
 
 def test_together_is_the_same_as_alone() -> None:
