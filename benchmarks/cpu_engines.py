@@ -32,7 +32,7 @@ from cpu_engines_page import write_page
 from matchattention.data import datasets
 from matchattention.data.atomic import replacing
 from matchattention.data.formats import read_pfm
-from matchattention.evaluation.environment import describe_environment
+from matchattention.data.provenance import describe_environment
 from matchattention.evaluation.runner import evaluate, save_prediction
 
 RESULT = Path(__file__).parent / "results" / "cpu-engines.json"

@@ -32,10 +32,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def where(data: dict[str, Any]) -> str:
-    """One line on a run's circumstances."""
-    found = data.get("circumstances", {})
-    chip = found.get("gpu") or f"{found.get('cpu')}, {found.get('threads')} threads"
-    return f"{chip}; PyTorch {found.get('torch')}; commit {found.get('commit')}; {found.get('date', '')[:10]}"
+    """One line on where a run was made."""
+    found = data.get("environment", {})
+    chip = found.get("gpu") or f"{found.get('processor')}, {found.get('threads')} threads"
+    pytorch = found.get("versions", {}).get("torch")
+    return f"{chip}; PyTorch {pytorch}; commit {found.get('commit')}; {found.get('date', '')[:10]}"
 
 
 def milliseconds(row: dict[str, Any]) -> str:

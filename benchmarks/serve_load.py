@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from matchattention.cli.sizes import parse_size
 from matchattention.data.atomic import replacing
-from matchattention.evaluation.environment import describe_environment
+from matchattention.data.provenance import describe_environment
 from matchattention.inference.prediction import Prediction
 from matchattention.serve.settings import Settings
 

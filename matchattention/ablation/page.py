@@ -63,9 +63,10 @@ def _provenance(data: Mapping[str, Any]) -> str:
     budget, runs = data["budget"], data["runs"]
     amount = f"{budget['pairs']} pairs" if budget["pairs"] else f"{budget['minutes']:g} minutes"
     seeds = sorted({run["seed"] for run in runs})
-    first = (runs or list(data["costs"].values()))[-1].get("circumstances", {})
-    chip = first.get("gpu") or first.get("cpu") or "unknown hardware"
-    commits = sorted({str(run["circumstances"].get("commit")) for run in runs}) or [str(first.get("commit"))]
+    first = (runs or list(data["costs"].values()))[-1].get("environment", {})
+    chip = first.get("gpu") or first.get("processor") or "unknown hardware"
+    pytorch = first.get("versions", {}).get("torch")
+    commits = sorted({str(run["environment"].get("commit")) for run in runs}) or [str(first.get("commit"))]
     kinds = sorted({name.split("/")[0] for run in runs for name in run["measures"]} - {"rendered"})
     lines = [
         f"{len(runs)} trainings of `{budget['base']}` and its variants, {amount} each at {budget['height']}x"
@@ -74,7 +75,7 @@ def _provenance(data: Mapping[str, Any]) -> str:
         f"images; seeds {', '.join(map(str, seeds)) or 'none yet'}; rate {budget['rate']:g}.",
         f"Measured on {budget['held_out']} held-out pairs of each of {len(kinds)} kinds ({', '.join(kinds)}), both "
         "views" + (f", and {len(data['real_pairs'])} real pairs." if data["real_pairs"] else "."),
-        f"{chip}; PyTorch {first.get('torch')}; commit {', '.join(commits)}; {first.get('date', '')[:10]}.",
+        f"{chip}; PyTorch {pytorch}; commit {', '.join(commits)}; {first.get('date', '')[:10]}.",
     ]
     return " ".join(lines)
 

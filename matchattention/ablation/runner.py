@@ -19,7 +19,7 @@ from matchattention.ablation.pool import PairPool, ShuffledPool, render_pool
 from matchattention.ablation.results import Results
 from matchattention.ablation.rows import Row, Say
 from matchattention.ablation.training import ShortTraining
-from matchattention.bench.report import circumstances
+from matchattention.data.provenance import describe_environment
 from matchattention.errors import InputError, first_line
 from matchattention.models.registry import create_model
 from matchattention.training.clock import process_age
@@ -218,7 +218,7 @@ class Runner:
             "real": _rounded(real),
             "by_pair": measured.by_pair,
             "curve": [[pairs, round(loss, 4)] for pairs, loss in training.curve],
-            "circumstances": circumstances(self.device),
+            "environment": describe_environment(str(self.device)),
         }
         self.results.data["runs"].append(run)
         self.results.write(self.options.output)
@@ -229,7 +229,12 @@ class Runner:
     def _failed(self, job: Job, error: Exception) -> None:
         self.say(f"{job.row.name} seed {job.seed} failed: {first_line(error)}")
         self.results.data["failures"].append(
-            {"row": job.row.name, "seed": job.seed, "failed": first_line(error), **circumstances(self.device)}
+            {
+                "row": job.row.name,
+                "seed": job.seed,
+                "failed": first_line(error),
+                "environment": describe_environment(str(self.device)),
+            }
         )
         self.results.write(self.options.output)
 

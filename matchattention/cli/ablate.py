@@ -134,13 +134,13 @@ def _add_costs(
     rows: list[Row], budget: Budget, results: Results, output: Path, device: Any, size: tuple[int, int], say: Any
 ) -> None:
     from matchattention.ablation.costs import cost_of
-    from matchattention.bench.report import circumstances
+    from matchattention.data.provenance import describe_environment
 
     for row in rows:
         if row.scenes or row.name in results.data["costs"]:
             continue
         cost = cost_of(row, budget.network(), device, size, say=say)
-        results.data["costs"][row.name] = {**cost, "circumstances": circumstances(device)}
+        results.data["costs"][row.name] = {**cost, "environment": describe_environment(str(device))}
         results.write(output)
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     from matchattention.cli.train_recipe import parse_source, parse_stage
-    from matchattention.evaluation.environment import describe_environment
+    from matchattention.data.provenance import describe_environment
     from matchattention.evaluation.held_out import judge_head
     from matchattention.evaluation.matchers import _provenance
     from matchattention.inference.consistency import judge_both
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
         "trained_on": "rendered pairs alone: " + ", ".join(arguments.source or _usual_sources()),
         "licence": "Apache-2.0",
         "held_out_rendered": figures,
-        "environment": describe_environment(),
+        "environment": describe_environment(str(device)),
         "parameters": sum(value.numel() for value in head.parameters()),
     }
     save_head(head, arguments.output, mark, card)

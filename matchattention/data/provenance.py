@@ -1,12 +1,46 @@
-"""Where a result was made: the commit of the source, versions of packages, the processor."""
+"""Where a result was made: date, commit of the source, versions of packages, hardware."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("torch", "triton", "numpy", "opencv-python-headless", "opencv-python", "pillow")
+
+
+def describe_environment(device: str = "cpu") -> dict[str, Any]:
+    """What every file of results says: date (UTC), commit, versions, processor, and the GPU where it ran on one."""
+    import torch
+
+    from matchattention import __version__
+
+    installed = {package: version(package) for package in _PACKAGES}
+    versions = {"matchattention": __version__, "python": platform.python_version()}
+    versions |= {package: found for package, found in installed.items() if found is not None}
+    found: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "versions": versions,
+        "device": torch.device(device).type,
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if found["device"] == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "gpu": properties.name,
+            "gpu_memory_gib": round(properties.total_memory / 2**30, 1),
+            "multiprocessors": properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        }
+    return found
 
 
 def commit() -> str | None:

@@ -14,9 +14,9 @@ from matchattention.data.atomic import replacing
 from matchattention.data.datasets.registry import Dataset
 from matchattention.data.datasets.sample import StereoSample
 from matchattention.data.formats import known_pixels
+from matchattention.data.provenance import describe_environment
 from matchattention.errors import InputError
 from matchattention.evaluation.calibration import Reliability, coverage, joined, reliability, sparsification
-from matchattention.evaluation.environment import describe_environment
 from matchattention.geometry.confidence import disagreement_of
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
@@ -75,7 +75,7 @@ def measure_confidence(
         "confidence": "head" if predictor.judge.head is not None else predictor.judge.reason,
         "wrong": "D1" if outliers else "bad 2",
         "command": command,
-        "environment": describe_environment(),
+        "environment": describe_environment(model.get("device", "cpu")),
         "mean_over_scenes": _mean(scenes),
         "calibration_error": {name: diagram.error for name, diagram in pooled.items()},
         "reliability": {name: _table(diagram) for name, diagram in pooled.items()},

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from matchattention.data.datasets.registry import Dataset
 from matchattention.data.datasets.sample import FlowSample, StereoSample
 from matchattention.data.formats import write_flo, write_pfm
+from matchattention.data.provenance import describe_environment
 from matchattention.errors import InputError
-from matchattention.evaluation.environment import describe_environment
 from matchattention.evaluation.matchers import Matcher
 from matchattention.evaluation.metrics import measure
 from matchattention.evaluation.report import Report, SceneResult
@@ -66,7 +66,7 @@ def evaluate(dataset: Dataset, matcher: Matcher, command: str = "", on_scene: On
         kind=dataset.kind,
         model=matcher.settings,
         scenes=tuple(results),
-        environment=describe_environment(),
+        environment=describe_environment(matcher.settings.get("device", "cpu")),
         command=command,
     )
 

@@ -55,7 +55,7 @@ def test_whole_command(tmp_path, capsys):
     }
     assert set(data["costs"]) == {"rt", "rt-local", "rt-no-occlusion"}
     run = data["runs"][0]
-    assert (run["pairs"], run["steps"], run["circumstances"]["device"]) == (8, 4, "cpu")
+    assert (run["pairs"], run["steps"], run["environment"]["device"]) == (8, 4, "cpu")
     assert len(run["by_pair"]["all/bad1"]) == 4
     assert {name.split("/")[0] for name in run["measures"]} == {"rendered", "flying", "room"}
     assert 0 <= run["real"]["kitti2015-all/d1"] <= 100

@@ -202,11 +202,11 @@ def test_growth_counts_the_passes_at_half_resolution():
     assert "memory_growth_exponent" not in results
 
 
-def test_results_carry_their_circumstances(tmp_path):
+def test_results_say_where_they_were_made(tmp_path):
     path = report.write("operator", CPU, tmp_path, {"cases": []})
     stored = json.loads(path.read_text())
     assert stored["cases"] == []
-    assert {"date", "commit", "torch", "cpu", "threads"} <= set(stored["circumstances"])
+    assert {"date", "commit", "versions", "processor", "threads"} <= set(stored["environment"])
 
 
 def test_training_bench_from_the_command_line(tmp_path, monkeypatch):

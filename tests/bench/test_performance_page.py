@@ -84,7 +84,7 @@ def test_scenes():
     stages = {"probe": 0.1, "tables_and_shadow": 0.2, "cast": 0.3, "shade": 0.7, "render_all": 1.2}
     text = PAGE["scenes_section"](
         {
-            "circumstances": {},
+            "environment": {},
             "sustained_512x768": rate,
             "ms_per_pair_512x768": stages,
             "sustained_512x768_clean": rate,

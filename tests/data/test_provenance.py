@@ -2,6 +2,9 @@
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+
+import torch
 
 from matchattention.data import provenance
 
@@ -35,3 +38,13 @@ def test_versions_and_processor():
     assert provenance.version("numpy")
     assert provenance.version("no-such-package") is None
     assert provenance.processor()
+
+
+def test_a_record_names_the_processor_and_a_gpu_only_where_one_was_used(monkeypatch):
+    gpu = SimpleNamespace(name="GPU", total_memory=2**34, multi_processor_count=8)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    on_cpu, on_gpu = provenance.describe_environment(), provenance.describe_environment("cuda:1")
+    assert {"date", "commit", "versions", "processor", "cores", "threads"} <= set(on_cpu)
+    assert on_cpu["versions"]["torch"] == torch.__version__
+    assert "gpu" not in on_cpu
+    assert (on_gpu["device"], on_gpu["gpu"], on_gpu["gpu_memory_gib"]) == ("cuda", "GPU", 16.0)

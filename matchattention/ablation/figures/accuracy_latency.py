@@ -51,7 +51,7 @@ def _fastest(data: dict[str, Any], error: float, pairs: int) -> list[dict[str, A
     if not times:
         return []
     mode = min(times, key=lambda name: times[name])
-    chip = data["circumstances"].get("gpu") or data["circumstances"].get("cpu")
+    chip = data["environment"].get("gpu") or data["environment"].get("processor")
     point = {"network": data["network"], "mode": mode, "ms": times[mode], "kitti_d1": error, "pairs": pairs}
     return [{**point, "size": data["shape"], "hardware": chip}]
 

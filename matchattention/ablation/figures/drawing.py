@@ -34,5 +34,5 @@ def picture(path: Path, columns: int = 1, size: tuple[float, float] = (6.5, 4.0)
 
 def chip(data: dict[str, Any]) -> str:
     """The hardware of a measurement."""
-    found = data.get("circumstances", {})
-    return str(found.get("gpu") or found.get("cpu") or "unknown hardware")
+    found = data.get("environment", {})
+    return str(found.get("gpu") or found.get("processor") or "unknown hardware")
