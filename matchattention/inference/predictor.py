@@ -261,8 +261,11 @@ class Predictor:
     def _found(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
         """By the best memory plan that fits; a step down is a warning, never a stack trace."""
         pairs, _, height, width = image0.shape
+        # A replay takes no memory, and to ask a GPU for what it has left takes a good part of a replay's time.
+        replays = self.runtime.replays(image0.shape, initial is not None)
         if pairs > 1:
-            if pairs <= pairs_that_fit(self.network.config, height, width, self.device, self.dtype.itemsize):
+            config, number_bytes = self.network.config, self.dtype.itemsize
+            if replays or pairs <= pairs_that_fit(config, height, width, self.device, number_bytes):
                 try:
                     return self._whole(image0, image1, initial)
                 except (RuntimeError, MemoryError) as error:
@@ -275,13 +278,13 @@ class Predictor:
             second = self._found(image0[half:], image1[half:], starts[1])
             field = torch.cat([part for both in zip(first.field.chunk(2), second.field.chunk(2)) for part in both])
             return Found(field, *(_joined(*both) for both in zip(first[1:], second[1:])))  # type: ignore[arg-type]
-        return self._one_found(image0, image1, initial)
+        return self._one_found(image0, image1, initial, replays)
 
-    def _one_found(self, image0: Tensor, image1: Tensor, initial: Tensor | None) -> Found:
+    def _one_found(self, image0: Tensor, image1: Tensor, initial: Tensor | None, replays: bool) -> Found:
         height, width = image0.shape[-2:]
         config = self.network.config
-        options = plans(config, height, width)
-        for plan in options[first_that_fits(config, height, width, self.device, self.dtype.itemsize) :]:
+        first = 0 if replays else first_that_fits(config, height, width, self.device, self.dtype.itemsize)
+        for plan in plans(config, height, width)[first:]:
             try:
                 if plan == WHOLE:
                     return self._whole(image0, image1, initial)

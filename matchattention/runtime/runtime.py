@@ -139,6 +139,10 @@ class Runtime:
                 self._graphs.clear()
         return self._in_mode("eager", key, call)
 
+    def replays(self, shape: tuple[int, ...], starts: bool) -> bool:
+        """Whether images of this shape, with a field to start from or without one, only need their graph replayed."""
+        return (tuple(shape), starts) in self._graphs
+
     def forget(self) -> None:
         """Give the memory of all graphs back."""
         self._graphs.clear()

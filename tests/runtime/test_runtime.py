@@ -6,8 +6,8 @@ import torch
 
 import matchattention as ma
 from matchattention.inference.predictor import Predictor
-from matchattention.runtime import precision, runtime
-from matchattention.runtime.runtime import MODES, Runtime
+from matchattention.runtime import memory, precision, runtime
+from matchattention.runtime.runtime import MODES, PAYS_FROM, Runtime
 from tests.geometry.pictures import pair
 from tests.inference.oracle import TINY, Oracle
 
@@ -234,6 +234,22 @@ def test_a_predictor_matches_by_fused_kernels_with_a_start_or_without(graphs, fu
     assert graphs.made == [((1, 3, 32, 96), True)]
     Predictor(network, "cpu", check=False, mode="eager")(left, right)
     assert fused.calls == 2
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_replay_does_not_ask_how_much_memory_is_left(graphs, monkeypatch, pairs) -> None:
+    """On a GPU the question takes a good part of a replay's time."""
+    left, right, _ = pair(32, 96)
+    run = Predictor(Oracle().knowing(96), "cpu", check=False)
+    asked = []
+    monkeypatch.setattr(memory, "available_bytes", lambda device: asked.append(device) or 1e12)
+    for _ in range(5):
+        run.match_together([(left, right)] * pairs)
+    assert run.runtime.ran == "eager-graph"
+    assert len(asked) == PAYS_FROM
+    run.runtime.forget()
+    run.match_together([(left, right)] * pairs)
+    assert len(asked) == PAYS_FROM + 1
 
 
 def test_a_stream_of_ten_frames_replays_the_graph_for_frames_two_to_ten(graphs, fused, monkeypatch) -> None:
