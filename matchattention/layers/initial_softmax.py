@@ -11,7 +11,7 @@ from matchattention.layers.tokens import pixel_grid
 
 
 class SoftmaxEstimate(nn.Module):
-    """Correlation, softmax, local-window estimator; see RELEASED_MODELS in the docs for its details."""
+    """Correlation, softmax, local-window estimator."""
 
     def __init__(self, channels: int, stereo: bool) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Checkpoints the paper's authors released, under our names.
 
-Their network (RELEASED_MODELS in the docs) is a config of ours; what differs is how its weights are called and
+Their network is a config of ours; what differs is how its weights are called and
 that they keep Q, K, V and gate as separate matrices where we keep one.
 """
 

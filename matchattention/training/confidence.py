@@ -140,6 +140,11 @@ def loss_of(mixture: Mixture, example: Example, cap: float) -> Tensor:
     return (likelihood * known).sum() / known.sum().clamp(min=1)
 
 
+def learning_rate(peak: float, done: int, total: int) -> float:
+    """Up over 50 steps, and down to zero as half a cosine over all of them."""
+    return peak * min(1.0, (done + 1) / 50) * 0.5 * (1 + math.cos(math.pi * done / total))
+
+
 def train(examples: Sequence[Example], plan: ConfidenceTraining, device: torch.device, say: Say) -> ConfidenceHead:
     """A head for the network that the examples come from."""
     torch.manual_seed(plan.seed)
@@ -153,7 +158,7 @@ def train(examples: Sequence[Example], plan: ConfidenceTraining, device: torch.d
         for index in torch.randperm(len(examples), generator=order).tolist():
             example = examples[index].to(device)
             for group in optimizer.param_groups:
-                group["lr"] = plan.rate * min(1.0, (done + 1) / 50) * 0.5 * (1 + math.cos(math.pi * done / total))
+                group["lr"] = learning_rate(plan.rate, done, total)
             loss = loss_of(head(example.evidence), example, plan.cap)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()

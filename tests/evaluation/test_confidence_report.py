@@ -64,6 +64,13 @@ def test_honest_claims_rank_perfectly_and_boasting_ones_backwards(tmp_path: Path
     assert honest["mean_over_scenes"]["in_cloud"] == pytest.approx(50)
 
 
+def test_an_error_of_exactly_two_pixels_is_not_yet_bad_2(tmp_path: Path) -> None:
+    report = measure_confidence(
+        _pairs(tmp_path, np.full(SHAPE, 12, np.float32)), Claims(True), {"name": "claims"}, "", lambda line: None
+    )  # 2 px off on the left, 3 on the right
+    assert report["mean_over_scenes"]["wrong"] == pytest.approx(50)
+
+
 def test_without_a_head_sigma_comes_from_the_agreement(tmp_path: Path) -> None:
     report = _report(tmp_path, Claims(True, head=False))
     assert report["confidence"] == "No head."

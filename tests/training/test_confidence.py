@@ -15,7 +15,7 @@ from matchattention.models import checkpoint
 from matchattention.models.confidence_file import fingerprint, load_head, read_head_header, shipped_head
 from matchattention.models.config import NetworkConfig
 from matchattention.models.registry import create_model
-from matchattention.training.confidence import ConfidenceTraining, Example, train
+from matchattention.training.confidence import ConfidenceTraining, Example, learning_rate, loss_of, train
 
 TINY = NetworkConfig(channels=(16, 16, 32, 32), encoder_depths=(1, 1, 1, 1), decoder_depths=(1, 1, 1, 1))
 
@@ -41,6 +41,16 @@ def test_head_learns_the_scale_of_the_errors() -> None:
     assert figures["ause"] < 0.45
     assert figures["ece"] < 0.06
     assert figures["coverage"]["1"] == pytest.approx(68.3, abs=5)
+    unseen = [_example(9), _example(10)]
+    losses = [loss_of(head(example.evidence), example, plan.cap).item() for example in unseen]
+    assert judge_head(head, unseen, plan)["nll"] == pytest.approx(sum(losses) / 2)
+
+
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero() -> None:
+    assert learning_rate(2.0, 0, 10**6) == pytest.approx(2.0 / 50)
+    assert learning_rate(2.0, 49, 10**6) == pytest.approx(2.0)
+    assert learning_rate(2.0, 5 * 10**5, 10**6) == pytest.approx(1.0)
+    assert learning_rate(2.0, 10**6, 10**6) == pytest.approx(0.0)
 
 
 @pytest.fixture(scope="module")

@@ -235,6 +235,18 @@ def test_total_is_zero_for_the_truth_and_weighted_otherwise():
     assert terms["loss"].item() == pytest.approx(0.3 * expected, rel=1e-5)
 
 
+def test_the_total_counts_the_views_disagreement():
+    batch = ShiftedCards(0).batch(0, 2, 64, 96)
+    matches = _perfect(batch)
+    tenth = torch.tensor([0.1, 0.0])  # of a token, in both views: they disagree by two tenths, and within the mask
+    steps = tuple(s._replace(position=s.position + tenth) if s.kind == "cross" else s for s in matches.steps)
+    matches = matches._replace(steps=steps)
+    without, with_it = (total_loss(matches, batch, LossConfig(consistency_weight=weight)) for weight in (0.0, 5.0))
+    assert with_it["consistency"] > 0.1
+    expected = without["loss"] + 0.3 * 5.0 * with_it["consistency"]
+    torch.testing.assert_close(with_it["loss"], expected)
+
+
 def test_the_final_term_leaves_out_the_padding_at_the_top_and_on_the_right():
     height, width = 50, 70  # padded to 64x96
     ramp = torch.arange(height * width, dtype=torch.float32).view(1, height, width) / width / height

@@ -58,6 +58,13 @@ def test_occlusion_from_fields_agrees_with_exact_labels(index):
     assert torch.equal(found, torch.cat((batch.occluded0, batch.occluded1)))
 
 
+def test_views_may_differ_by_a_pixel_and_a_half_before_a_pixel_counts_as_occluded():
+    known = torch.ones(2, 1, 6, dtype=torch.bool)
+    for gap, occluded in ((1.4, False), (1.6, True)):
+        x = torch.stack((torch.full((1, 6), -1.0), torch.full((1, 6), 1.0 + gap)))
+        assert occlusion_from_fields(_stereo(x), known)[0, 0, 1:].tolist() == [occluded] * 5
+
+
 def test_occlusion_needs_to_know_the_other_view_unless_out_of_view():
     field = _stereo(torch.tensor([[[-2.0, -2.0, -2.0]], [[9.0, 9.0, 9.0]]]))
     valid = torch.tensor([[[True, True, True]], [[False, False, False]]])
