@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.atomic import replacing
-from matchattention.data.png import read_png16, write_png16
+from matchattention.data.png import check_png_size, read_png16, write_png16
 from matchattention.data.reading import check_pixels, reads
 from matchattention.errors import InputError
 
@@ -281,6 +281,7 @@ def read_rgb8(path: FilePath) -> NDArray[np.float64]:
     from PIL import Image
 
     with Image.open(path) as image:
+        check_png_size(path)
         if image.mode not in ("RGB", "RGBA"):
             raise InputError(f"{path} is not 8-bit colour (it is {image.mode}), so it holds no disparity")
         return np.asarray(image, np.float64)[..., :3]

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchattention.data.formats import read_exr_channels
+from matchattention.data.opencv import opencv
+from matchattention.data.png import check_png_size
 from matchattention.data.reading import MOST_PIXELS, check_pixels, reads
 from matchattention.errors import InputError
 
@@ -48,6 +50,9 @@ def read_deep_image(path: FilePath) -> NDArray[Any]:
 
     try:
         with Image.open(path) as image:
+            check_png_size(path)
+            if _is_deep_colour(image):  # of which Pillow would keep the upper byte
+                return _read_deep_ppm(path, image) if image.format == "PPM" else _read_by_opencv(path)
             return picture_as_rgb(image, str(path))
     except UnidentifiedImageError:
         if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
@@ -80,6 +85,23 @@ def _tiff_size(path: Path) -> tuple[int, int]:
         return int(tags[TiffImagePlugin.IMAGELENGTH]), int(tags[TiffImagePlugin.IMAGEWIDTH])
 
 
+def _is_deep_colour(image: Any) -> bool:
+    """Whether an opened TIFF or PPM holds more than 8 bits for each of several channels."""
+    if image.format == "TIFF":
+        bits = image.tag_v2.get(258, ())
+        return len(bits) > 1 and max(bits) > 8
+    return image.format == "PPM" and image.mode == "RGB" and image.tile[0][0] == "ppm" and image.tile[0][3][1] > 255
+
+
+def _read_deep_ppm(path: Path, image: Any) -> NDArray[np.uint16]:
+    """A colour PPM of two bytes a value, where an opened one says they lie; stretched to 16 bits."""
+    width, height = image.size
+    _, _, offset, (_, white) = image.tile[0]
+    check_pixels(path, height, width)
+    values = np.frombuffer(path.read_bytes(), ">u2", 3 * width * height, offset).reshape(height, width, 3)
+    return np.rint(np.minimum(values, white) * np.float32(65535 / white)).astype(np.uint16)
+
+
 def picture_as_rgb(image: Any, name: str) -> NDArray[Any]:
     """A Pillow image of any mode, as `read_deep_image` returns it; the name is for errors."""
     if image.mode.startswith("I;16") or image.mode == "I":
@@ -105,12 +127,7 @@ def _read_exr(path: Path) -> NDArray[np.uint8]:
 
 
 def _read_by_opencv(path: Path) -> NDArray[Any]:
-    try:
-        import cv2
-    except ImportError:
-        raise InputError(f"Reading {path} needs OpenCV: pip install 'matchattention[opencv]'") from None
-    if hasattr(cv2, "setLogLevel"):
-        cv2.setLogLevel(0)  # what is wrong with a file is said in one sentence, not in OpenCV's lines too
+    cv2 = opencv(f"Reading {path}")
     values = cv2.imread(str(path), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
     if values is None:
         raise InputError(f"{path} is not an image that OpenCV reads")

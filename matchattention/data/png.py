@@ -30,7 +30,26 @@ _LAYOUTS: dict[int, tuple[str, ...]] = {
     _GREY_ALPHA: (),
     _COLOUR_ALPHA: ("RGBA;16B", "RGBA;16L"),
 }
+_CHANNELS = {_GREY: 1, _COLOUR: 3, _GREY_ALPHA: 2, _COLOUR_ALPHA: 4}
+_MOST_PACKED = 1032  # bytes that deflate packs into one, at the very most
 _UP = 2  # the line filter we write
+
+
+def check_png_size(path: str | os.PathLike[str]) -> None:
+    """Refuse a PNG whose header promises more than its bytes can hold; other files pass."""
+    try:
+        with Path(path).open("rb") as file:
+            header = file.read(26)
+    except (OSError, ValueError):  # whoever reads it next says why
+        return
+    if not header.startswith(_SIGNATURE) or len(header) < 26:
+        return
+    width, height, bits, colour_type = struct.unpack_from(">IIBB", header, 16)
+    promised = height * (width * bits * _CHANNELS.get(colour_type, 1) // 8)
+    if promised > _MOST_PACKED * os.path.getsize(path):
+        raise InputError(
+            f"{path} says it is {width} x {height} px, which its bytes cannot hold; fetch or export it again"
+        )
 
 
 @reads("a PNG file")
@@ -50,6 +69,7 @@ def read_png16(path: str | os.PathLike[str]) -> NDArray[np.uint16]:
     if bits != 16 or colour_type not in _LAYOUTS:
         raise InputError(f"{path} has {bits} bits a channel, but this format stores 16: it was converted")
     check_pixels(path, height, width)
+    check_png_size(path)
     _check_sums(content)
     if colour_type == _GREY:
         return _decoded(content).astype(np.uint16)

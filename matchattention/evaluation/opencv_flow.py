@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchattention.errors import InputError
+from matchattention.data.opencv import opencv
 
 # Names of OpenCV's own arguments.
 FARNEBACK: dict[str, Any] = {
@@ -31,11 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def match(name: str, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Flow ``(H, W, 2)`` px of two ``(H, W, 3)`` frames by "dis" or "farneback"."""
-    try:
-        import cv2
-    except ImportError:
-        raise InputError(f"--model {name} needs OpenCV: pip install 'matchattention[opencv]'") from None
-
+    cv2 = opencv(f"--model {name}")
     grey: tuple[Any, Any] = (cv2.cvtColor(first, cv2.COLOR_RGB2GRAY), cv2.cvtColor(second, cv2.COLOR_RGB2GRAY))
     start: Any = None  # OpenCV allocates the result
     if name == "dis":

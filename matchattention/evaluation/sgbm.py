@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchattention.errors import InputError
+from matchattention.data.opencv import opencv
 
 BLOCK = 5
 CHANNELS = 3
@@ -40,11 +40,7 @@ def search_range(truth: NDArray[Any] | None, width: int) -> int:
 
 def match(left: NDArray[np.uint8], right: NDArray[np.uint8], disparities: int) -> NDArray[np.float32]:
     """Dense disparity ``(H, W)`` px of the left view, searched in [0, ``disparities``)."""
-    try:
-        import cv2
-    except ImportError:
-        raise InputError("--model sgbm needs OpenCV: pip install 'matchattention[opencv]'") from None
-
+    cv2 = opencv("--model sgbm")
     matcher = cv2.StereoSGBM.create(
         minDisparity=0, numDisparities=disparities, mode=cv2.StereoSGBM_MODE_HH, **PARAMETERS
     )

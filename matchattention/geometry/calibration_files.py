@@ -264,9 +264,10 @@ def _yaml(path: Path, text: str, right: FilePath | None, baseline: float | None)
             raise InputError(f"{other} has no projection_matrix; give the right camera's ROS calibration.")
         camera_left, camera_right = matrices["projection_matrix"], others["projection_matrix"]
     else:
+        names = ", ".join(sorted(matrices))[:200] or "no matrix"
         raise InputError(
             f"{path} has neither P1 and P2 (OpenCV's stereoRectify) nor a projection_matrix (ROS); found: "
-            f"{', '.join(sorted(matrices)) or 'no matrix'}. A raw calibration goes to `matchattention rectify` first."
+            f"{names}. A raw calibration goes to `matchattention rectify` first."
         )
     try:
         if baseline is None:

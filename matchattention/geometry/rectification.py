@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.opencv import opencv
 from matchattention.data.reading import MOST_TEXT, read_text, reads
 from matchattention.errors import InputError
 from matchattention.geometry.calibration_files import (
@@ -114,10 +115,7 @@ def rectify(
     Returns:
         left and right rectified, and the camera that turns their disparity into metres.
     """
-    try:
-        import cv2
-    except ImportError:
-        raise InputError("Rectifying needs OpenCV: pip install 'matchattention[opencv]'.") from None
+    cv2 = opencv("Rectifying")
     if left.shape != right.shape:
         raise InputError(
             f"The images differ in size ({left.shape[1]}x{left.shape[0]} and {right.shape[1]}x{right.shape[0]})."

@@ -10,18 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from matchattention.data.opencv import opencv
 from matchattention.errors import InputError, InputWarning
 from matchattention.inference.images import Image, split_side_by_side
-
-
-def _opencv() -> Any:
-    try:
-        import cv2
-    except ImportError:
-        raise InputError("Videos and cameras need OpenCV: pip install 'matchattention[opencv]'.") from None
-    if hasattr(cv2, "setLogLevel"):
-        cv2.setLogLevel(0)  # what is wrong with a camera is said in one sentence, not in OpenCV's lines too
-    return cv2
 
 
 class FrameSource:
@@ -33,7 +24,7 @@ class FrameSource:
     """
 
     def __init__(self, left: str, right: str | None = None) -> None:
-        cv2 = _opencv()
+        cv2 = opencv("A video or camera")
         self._names = [left] if right is None else [left, right]
         self._captures: list[Any] = []
         for name in self._names:
@@ -111,7 +102,7 @@ class VideoFile:
 
     def add(self, picture: Image) -> None:
         """Append (H, W, 3) RGB; odd sizes lose their last row or column, which most codecs cannot hold."""
-        cv2 = _opencv()
+        cv2 = opencv("A video or camera")
         height, width = (size // 2 * 2 for size in picture.shape[:2])
         if self._writer is None:
             code = cv2.VideoWriter_fourcc(*("MJPG" if self.path.suffix.lower() == ".avi" else "mp4v"))

@@ -51,6 +51,15 @@ def test_a_png_that_unpacks_to_more_than_its_size_takes_no_memory(tmp_path):
     assert peak < 20e6
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_png_header_of_more_than_its_bytes_can_hold_takes_no_memory(tmp_path, bits):
+    """100 megapixels, as no decompression bomb is: they took 5 GB, zeros for the missing ones."""
+    (tmp_path / "a.png").write_bytes(png(10_000, 10_000, zlib.compress(bytes(500)), bits=bits))
+    readers = [read_image, read_grey, formats.read_fsd_disparity_rgb8] if bits == 8 else [read_image, read_png16]
+    for read in readers:
+        refused(read, tmp_path / "a.png", "10000 x 10000 px, which its bytes cannot hold")
+
+
 @pytest.mark.parametrize("colour_type", [0, 2])
 def test_a_png_header_of_too_many_pixels(tmp_path, colour_type):
     (tmp_path / "a.png").write_bytes(png(100_000, 100_000, zlib.compress(b""), colour_type=colour_type))
@@ -194,3 +203,13 @@ def test_a_cut_file_of_every_picture_kind(tmp_path):
         path = tmp_path / f"a.{suffix}"
         path.write_bytes(stored.getvalue()[:40])
         refused(read_image, path, "image")
+
+
+def test_opencv_says_nothing_beside_the_sentence(tmp_path, capfd):
+    cv2 = pytest.importorskip("cv2")
+    path = tmp_path / "a.tif"
+    cv2.imwrite(str(path), np.zeros((32, 32, 3), np.uint16), [cv2.IMWRITE_TIFF_COMPRESSION, 1])
+    path.write_bytes(path.read_bytes().replace(b"\x11\x01\x04\0", b"\x11\x01\x04\xff"))  # where the pixels are
+    capfd.readouterr()
+    refused(read_image, path, "image")
+    assert capfd.readouterr() == ("", "")

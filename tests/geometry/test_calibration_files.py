@@ -188,3 +188,11 @@ def test_a_given_baseline_replaces_kittis(tmp_path) -> None:
     text = "P2: 700 0 600 40 0 700 180 0 0 0 1 0\nP3: 700 0 600 -340 0 700 180 0 0 0 1 0\n"
     (tmp_path / "calib.txt").write_text(text)
     assert StereoCamera.from_file(tmp_path / "calib.txt", baseline=0.1).baseline == 0.1
+
+
+def test_a_name_of_thousands_of_letters_is_not_repeated(tmp_path):
+    path = tmp_path / "left.yaml"
+    path.write_text(ROS_LEFT.replace("projection_matrix", "9" * 5000))
+    with pytest.raises(InputError, match="has neither P1 and P2") as caught:
+        StereoCamera.from_file(path)
+    assert len(str(caught.value)) < 600

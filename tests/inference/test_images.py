@@ -89,16 +89,22 @@ def test_a_brightest_value_of_256_needs_more_than_eight_bits():
     assert (left == 64).all()  # of 1023
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm", ".ppm", "-colour.png", "-colour.tif"])
 @pytest.mark.parametrize("side_by_side", [False, True])
 def test_twelve_bits_in_sixteen_keep_their_grey_levels(tmp_path, suffix: str, side_by_side: bool) -> None:
     """128 levels up to 4064: read as 16 bits they would become 17."""
     ramp = np.tile(np.arange(0, 4096, 32, dtype=np.uint16), (32, 1))
+    if suffix == ".ppm" or "colour" in suffix:
+        ramp = np.dstack([ramp] * 3)
     both = np.concatenate([ramp, ramp], axis=1)
     for name, image in (("left", ramp), ("right", ramp), ("both", both)):
         path = tmp_path / f"{name}{suffix}"
-        if suffix == ".png":
+        if suffix.endswith(".png"):
             write_png16(path, image)
+        elif suffix == ".ppm":
+            path.write_bytes(b"P6\n%d %d\n65535\n" % image.shape[1::-1] + image.astype(">u2").tobytes())
+        elif suffix == "-colour.tif":
+            pytest.importorskip("cv2").imwrite(str(path), image)
         else:
             Image.fromarray(image).save(path)
     if side_by_side:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from matchattention.data.png import check_png_size
 from matchattention.data.reading import reads
 from matchattention.errors import InputError
 
@@ -75,6 +76,7 @@ def read_grey(path: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     with Image.open(path) as image:
+        check_png_size(path)
         return np.asarray(image.convert("L") if image.mode != "P" else image).copy()
 
 

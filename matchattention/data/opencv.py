@@ -1,0 +1,25 @@
+"""OpenCV, an optional extra, where it is installed; it keeps its own lines to itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matchattention.errors import InputError
+
+
+def opencv(what: str) -> Any:
+    """The module cv2.
+
+    Args:
+        what: needs it, as in "WHAT needs OpenCV".
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import cv2
+    except ImportError:
+        raise InputError(f"{what} needs OpenCV: pip install 'matchattention[opencv]'.") from None
+    # What is wrong with a file or a camera is said in one sentence, not in OpenCV's lines too.
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    return cv2
