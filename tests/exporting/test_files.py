@@ -149,6 +149,14 @@ def test_openvino_gives_the_same_at_any_size(tiny, onnx_file, tmp_path, monkeypa
     np.testing.assert_allclose(ExportedPredictor(done.path).match(*pair).disparity, by_onnx.disparity, atol=1e-3)
 
 
+def test_openvino_is_right_after_the_smallest_image(onnx_file):
+    by_openvino, by_onnx = ExportedPredictor(onnx_file.path, "openvino", threads=1), ExportedPredictor(onnx_file.path)
+    for height, width in ((20, 20), (192, 320)):
+        pair = [np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8) for seed in range(2)]
+        found = by_openvino.match(*pair).disparity
+    assert np.abs(found - by_onnx.match(*pair).disparity).mean() < 0.01
+
+
 def test_torch_export(tmp_path):
     done = ma.export(lively(SHORT), tmp_path / "tiny.pt2", size=(64, 96))
     assert TorchRuntime(done.path).size == (64, 96)
