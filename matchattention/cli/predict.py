@@ -199,8 +199,10 @@ def _use_example(arguments: argparse.Namespace) -> None:
 
 def load_predictor(arguments: argparse.Namespace) -> Predictor:
     """The predictor that the arguments ask for."""
+    from matchattention.inference.confidence import AGREEMENT, AUTO
     from matchattention.inference.predictor import Predictor
     from matchattention.models.checkpoint import load
+    from matchattention.models.confidence_file import load_head
     from matchattention.runtime.precision import choose_device, choose_precision
 
     exported = exported_predictor(arguments)
@@ -212,6 +214,9 @@ def load_predictor(arguments: argparse.Namespace) -> Predictor:
     network = load(model, task=arguments.task)
     arguments.weights = _weights_hash(network)
     check, confidence = not arguments.no_check, arguments.confidence
+    if confidence not in (AUTO, AGREEMENT):  # a head's file, whose weights decide too
+        confidence = load_head(Path(confidence), network)
+        arguments.weights += f" {_weights_hash(confidence)}"
     return Predictor(network, arguments.device, arguments.precision, confidence=confidence, check=check)
 
 

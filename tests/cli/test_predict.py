@@ -17,7 +17,9 @@ from matchattention.cli.main import main
 from matchattention.data.formats import read_flo, read_pfm
 from matchattention.data.png import read_png16, write_png16
 from matchattention.inference import outputs, predictor, result_files
+from matchattention.layers.confidence_head import ConfidenceHead
 from matchattention.models.checkpoint import save
+from matchattention.models.confidence_file import fingerprint, save_head
 from tests.cli.conftest import read, write_pair
 from tests.inference.oracle import TINY
 
@@ -336,6 +338,17 @@ def test_what_decides_a_result_is_computed_again(tmp_path, checkpoint, capsys, c
         (out / "scene0" / "cloud.ply").write_bytes(b"")
     assert main([*arguments, *last]) == 0
     assert "1 new and 0 earlier" in capsys.readouterr().out
+
+
+def test_another_confidence_head_at_the_same_path_computes_again(tmp_path, checkpoint, capsys) -> None:
+    scenes, head = folder_of_pairs(tmp_path, 1), tmp_path / "head.safetensors"
+    command = ["predict", str(scenes), "--output", str(tmp_path / "results"), "--model", checkpoint]
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        save_head(ConfidenceHead(16), head, fingerprint(ma.load(checkpoint)))
+        assert main([*command, "--confidence", str(head)]) == 0
+    last = capsys.readouterr().out.splitlines()
+    assert [line[:5] for line in last] == ["1 new", "0 new", "1 new"]
 
 
 def test_another_pair_leaves_nothing_of_the_first(tmp_path, checkpoint) -> None:
