@@ -213,3 +213,12 @@ def test_opencv_says_nothing_beside_the_sentence(tmp_path, capfd):
     capfd.readouterr()
     refused(read_image, path, "image")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_tiff_of_deep_colour_that_claims_too_many_pixels_is_not_decoded(tmp_path):
+    tags = ((256, 60000), (257, 60000), (258, 16), (262, 2), (277, 3))  # width, height, bits, RGB, channels
+    head = struct.pack("<2sHIH", b"II", 42, 8, len(tags))
+    (tmp_path / "a.tif").write_bytes(
+        head + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags) + bytes(4)
+    )
+    refused(read_image, tmp_path / "a.tif", "60000 x 60000 px")

@@ -76,6 +76,7 @@ def test_converted_network_reproduces_every_field(task, dtype, tmp_path):
     [
         ({"model": {"something.else": torch.zeros(1)}}, "not a released MatchAttention network"),
         ({"model": 3}, "no weights under the key 'model'"),
+        ({"model": {"a": torch.zeros(1), 3: torch.zeros(1)}}, "no weights under the key 'model'"),
     ],
 )
 def test_other_files_are_refused(content, message, tmp_path, capsys):

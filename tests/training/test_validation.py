@@ -108,3 +108,9 @@ def test_error_measures_by_hand():
     found = errors(field, truth, torch.tensor([True, True, True, False]))
     expected = {"epe": 9.5 / 3, "bad1": 100.0, "bad2": 200 / 3, "bad3": 200 / 3, "d1": 100 / 3}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_an_error_of_exactly_three_pixels_is_no_outlier():
+    truth = torch.zeros(1, 2, 2)
+    found = errors(truth + torch.tensor([[3.0, 0.0], [3.01, 0.0]]), truth, torch.ones(1, 2, dtype=torch.bool))
+    assert found["d1"] == found["bad3"] == 50
