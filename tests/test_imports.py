@@ -1,6 +1,7 @@
 """Imports go downwards only, and the folders a bare GPU machine trains with need torch, numpy and safetensors alone."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,21 +75,33 @@ def test_an_upward_import_is_noticed():
     )
 
 
-@pytest.mark.parametrize("room", BARE)
-def test_a_bare_machine_can_import(room):
-    """Whatever the folder's files import when they are imported, and the package's files behind them."""
-    waiting = [file for file in (ROOT / "matchattention" / room).rglob("*.py")]
-    seen, foreign = set(waiting), set()
+def foreign(files: list[Path], there: set[str]) -> set[str]:
+    """What files import when they are imported, and the project's files behind them, beyond the packages `there`."""
+    waiting, seen, found = list(files), set(files), set()
     while waiting:
         file = waiting.pop()
         for name in imported(ast.parse(file.read_text()), False):
             top, *others = name.split(".")
-            if top not in ALWAYS_THERE and top not in sys.stdlib_module_names:
-                foreign.add(f"{file.relative_to(ROOT)} imports {top}")
-            if top == "matchattention":
+            if top not in ALWAYS_THERE | there and top not in sys.stdlib_module_names:
+                found.add(f"{file.relative_to(ROOT)} imports {top}")
+            if top in ("matchattention", "tests"):
                 whole, parent = ROOT.joinpath(top, *others), ROOT.joinpath(top, *others[:-1])
                 behind = {whole.with_suffix(".py"), parent.with_suffix(".py"), parent / "__init__.py"}
                 new = {path for path in behind if path.is_file()} - seen
                 seen |= new
                 waiting += new
-    assert foreign == set()
+    return found
+
+
+@pytest.mark.parametrize("room", BARE)
+def test_a_bare_machine_can_import(room):
+    assert foreign(list((ROOT / "matchattention" / room).rglob("*.py")), set()) == set()
+
+
+def test_a_bare_machine_with_pytest_can_import_the_tests_for_a_gpu():
+    """One that cannot be imported keeps all others from running."""
+    marked = re.compile(r"^(@|pytestmark = \[)pytest\.mark\.gpu", re.M)
+    files = [file for file in (ROOT / "tests").rglob("test_*.py") if marked.search(file.read_text())]
+    assert len(files) >= 5
+    assert foreign(files, {"pytest", "tests"}) == set()
+    assert foreign([ROOT / "tests" / "ops" / "test_triton.py"], {"pytest", "tests"}) != set()
