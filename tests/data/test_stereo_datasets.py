@@ -105,6 +105,8 @@ def test_kitti2015(tmp_path):
     assert sample.non_occluded.sum() == 22
     np.testing.assert_array_equal(sample.foreground, field(1, base=0) > 0)
     assert sample.camera.startswith("P_rect_02")
+    (folder / "obj_map" / "000000_10.png").unlink()
+    assert only("kitti2015", tmp_path).foreground is None
 
 
 def test_kitti2015_testing(tmp_path):

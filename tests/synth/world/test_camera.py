@@ -10,6 +10,7 @@ from matchattention.synth.dice import Dice
 from matchattention.synth.world.builder import pitch_rotation, yaw_rotation
 from matchattention.synth.world.camera import Camera, aim
 from matchattention.synth.world.config import PRESETS
+from matchattention.synth.world.motion import _move_camera
 from matchattention.synth.world.scene import draw_scenes
 
 SIZE = (100, 400)  # px: four times as wide as high
@@ -48,3 +49,27 @@ def test_a_still_camera_neither_moves_nor_zooms() -> None:
     assert torch.equal(scene.second.zoom, torch.ones(2))
     assert torch.equal(scene.second.rotation, scene.rotation)
     assert torch.equal(scene.second.position, scene.position)
+
+
+class FollowingDice(Dice):
+    """Cameras that step to a side and up or down, and turn all the way to what they filmed."""
+
+    def chance(self, probability, *shape):
+        return torch.full((self.count, *shape), probability == 0.4)
+
+    def uniform(self, low, high, *shape):
+        return torch.ones(self.count, *shape) if high in (1.1, 1.3) else super().uniform(low, high, *shape)
+
+
+def test_a_camera_that_follows_has_what_it_filmed_in_the_middle_again() -> None:
+    indices = range(16)
+    rotation = (pitch_rotation(torch.tensor([0.4])) @ yaw_rotation(torch.tensor([2.0]))).expand(16, 3, 3)
+    camera = Camera(rotation, torch.ones(16, 3), torch.full((16,), 100.0), torch.zeros(16, 2), SIZE)
+    config = replace(PRESETS["flow"], motion=(0.1, 0.2))
+    depth = torch.full((16,), 5.0)
+    turned, moved = _move_camera(FollowingDice(1, indices, "cpu"), config, camera, depth, street=False)
+    filmed = camera.position + 5.0 * rotation[:, 2]
+    assert ((moved - camera.position) @ rotation[0].T)[:, 1].abs().max() > 0.1  # some step up or down
+    seen = torch.einsum("bij,bj->bi", turned, filmed - moved)
+    assert seen[:, :2].abs().max() < 1e-3
+    assert (seen[:, 2] > 1).all()
