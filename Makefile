@@ -32,8 +32,8 @@ fuzz: setup
 	MATCHATTENTION_MUTATIONS=400 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/data/test_fuzz.py
 
 lint: setup
-	$(BIN)/ruff check matchattention tests benchmarks scripts
-	$(BIN)/ruff format --check matchattention tests benchmarks scripts
+	$(BIN)/ruff check matchattention tests benchmarks scripts examples ros2
+	$(BIN)/ruff format --check matchattention tests benchmarks scripts examples ros2
 	$(BIN)/mypy
 
 docs: setup
