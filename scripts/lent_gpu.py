@@ -36,7 +36,7 @@ from matchattention.data.atomic import replacing
 from matchattention.errors import InputError
 from matchattention.training.state import read_state, write_state
 
-PART_BYTES = 63 << 18
+PART_BYTES = 11 << 20  # two hold RT's checkpoint, its state or the caches; one goes there beside the tree
 MOST_CACHE_BYTES = 20 << 20  # beside RT's checkpoint and state: 64 MiB in all, in no more than eight files
 CHECKPOINT, STATE, CACHE, LOG = "model.safetensors", "state.safetensors", "cache.tar.xz", "log.jsonl"
 BEFORE_COOLDOWN = "before-cooldown"

@@ -140,6 +140,8 @@ def test_a_whole_export_comes_back(script):
     assert script.PART_BYTES < 16 << 20
     assert sum(-(-size // script.PART_BYTES) for size in sizes) + 1 <= 8
     assert sum(sizes) + (1 << 20) < 64 << 20
+    tree = 51 << 20  # with the weights of two networks
+    assert tree + script.PART_BYTES < 64 << 20, "a part of the caches does not go there any more"
 
 
 def test_the_newest_caches_travel_when_all_are_too_much(script, tmp_path):
