@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_same_disparity_as_python(program, onnx_file, tmp_path):
     subprocess.run([program, onnx_file.path, *files, tmp_path / "disparity.pfm"], check=True, timeout=120)
     plain = ExportedPredictor(onnx_file.path).match(pair[0], pair[1])
     np.testing.assert_allclose(read_pfm(tmp_path / "disparity.pfm"), plain.disparity, rtol=0, atol=1e-3)
+
+
+def test_large_images_start_at_half_resolution_as_in_python(program, onnx_file, tmp_path):
+    import onnxruntime
+
+    example = runpy.run_path(str(ROOT / "examples" / "onnx_runtime" / "predict.py"))
+    pair = np.random.default_rng(0).integers(0, 255, (2, 40, 2060, 3), np.uint8)
+    files = [tmp_path / "left.ppm", tmp_path / "right.ppm"]
+    for path, image in zip(files, pair):
+        Image.fromarray(image).save(path)
+    subprocess.run([program, onnx_file.path, *files, tmp_path / "disparity.pfm"], check=True, timeout=120)
+    expected, _ = example["match"](onnxruntime.InferenceSession(onnx_file.path), *map(example["read"], files))
+    np.testing.assert_allclose(read_pfm(tmp_path / "disparity.pfm"), expected, rtol=0, atol=1e-3)
 
 
 def test_mistakes_are_one_sentence(program, onnx_file, tmp_path):
