@@ -30,7 +30,7 @@ _FORMATS = (
 def read_stereo_camera(path: Path, right: FilePath | None, baseline: float | None) -> StereoCamera:
     """See `StereoCamera.from_file`."""
     text = read_text(path)
-    if path.suffix.lower() == ".json":
+    if path.suffix.lower() == ".json" or text.lstrip().startswith("{"):
         return _json(path, text, baseline)
     lines = text.splitlines()
     if any(_named(line, "=")[0] == "cam0" for line in lines):

@@ -196,3 +196,9 @@ def test_a_name_of_thousands_of_letters_is_not_repeated(tmp_path):
     with pytest.raises(InputError, match="has neither P1 and P2") as caught:
         StereoCamera.from_file(path)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("name", ["camera.txt", "camera.yaml", "camera"])
+def test_json_is_recognised_by_its_content(tmp_path, name: str) -> None:
+    (tmp_path / name).write_text('\n{"fx": 451, "baseline": 0.075}')
+    assert StereoCamera.from_file(tmp_path / name) == StereoCamera(fx=451, baseline=0.075)
