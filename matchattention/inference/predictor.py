@@ -170,7 +170,7 @@ class Predictor:
         While a frame is matched, the next one is read, decoded and copied to the device.
 
         Args:
-            pairs: of images, as `__call__` takes them; read one ahead, in a thread.
+            pairs: of images, as `__call__` takes them; read one ahead, in a thread. Tensors on the GPU stay there.
             refresh: frames after which to search without a start; see `VideoPredictor`.
         """
         from matchattention.inference.video import VideoPredictor

@@ -23,9 +23,9 @@ _WORSE = 0.1  # share of pixels more that lose their partner before a warm start
 
 
 class _Frame(NamedTuple):
-    """A pair, and where there is a GPU its views there and when they have arrived."""
+    """A pair of arrays, and where there is a GPU its views there and when they have arrived; or tensors on that GPU."""
 
-    images: tuple[Image, Image]
+    images: tuple[Any, Any]
     views: tuple[torch.Tensor, torch.Tensor] | None
     copied: torch.cuda.Event | None
 
@@ -70,6 +70,8 @@ class VideoPredictor:
                 yield self._next(frame)
 
     def _read(self, left: Any, right: Any) -> _Frame:
+        if _stays(left, self.predictor) and _stays(right, self.predictor):
+            return _Frame((left, right), None, None)
         images = read_pair(left, right)
         if self._copies is None:
             return _Frame(images, None, None)
@@ -80,7 +82,7 @@ class VideoPredictor:
         if self._last is None and self.predictor.check:
             return self._searched(frame, self.predictor(*frame.images))
         thumbnail, last = _thumbnail(frame.images[0]), self._last
-        same_size = last is not None and last.size == frame.images[0].shape[1::-1]
+        same_size = last is not None and last.size == _extent(frame.images[0])[::-1]
         if last is None or not same_size or self._age >= self.refresh or self._cut(thumbnail):
             return self._searched(frame, self._match(frame))
         result = self._match(frame, expected_next(last))
@@ -90,6 +92,8 @@ class VideoPredictor:
         return result
 
     def _match(self, frame: _Frame, initial: Prediction | None = None) -> Prediction:
+        if isinstance(frame.images[0], torch.Tensor):
+            return self.predictor(*frame.images, initial=initial)
         if frame.views is None or frame.copied is None:
             return self.predictor.match(*frame.images, initial=initial)
         computing = torch.cuda.current_stream(self.predictor.device)
@@ -148,10 +152,30 @@ def _one_ahead(frames: Iterator[_Frame]) -> Generator[_Frame]:
         stopped.set()
 
 
-def _thumbnail(image: Image) -> np.ndarray:
+def _stays(image: Any, predictor: Predictor) -> bool:
+    """Whether an image is a tensor on the predictor's GPU: nothing of it is read or copied ahead."""
+    device = getattr(predictor, "device", None)  # an exported network has none
+    if not isinstance(image, torch.Tensor) or image.dim() != 3 or device is None:
+        return False
+    return device.type == image.device.type != "cpu"
+
+
+def _extent(image: Image | torch.Tensor) -> tuple[int, int]:
+    """Height and width."""
+    height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else image.shape[:2]
+    return height, width
+
+
+def _thumbnail(image: Image | torch.Tensor) -> np.ndarray:
     """About 32x32 grey levels in [0, 1], each the mean of 16 pixels: enough to tell a cut from motion."""
-    height, width = image.shape[:2]
-    points = image[:: max(1, height // 128), :: max(1, width // 128)].astype(np.float32) @ np.full(3, 1 / 3, np.float32)
+    height, width = _extent(image)
+    down, across = (slice(None, None, max(1, size // 128)) for size in (height, width))
+    if isinstance(image, torch.Tensor):
+        white = 255 if image.is_floating_point() else 1
+        few = white * image.detach()[:, down, across].movedim(0, -1).cpu().numpy()
+    else:
+        few = image[down, across]
+    points = few.astype(np.float32) @ np.full(3, 1 / 3, np.float32)
     rows, columns = (max(1, size // 4) for size in points.shape)
     blocks = points[: rows * 4, : columns * 4] if min(points.shape) >= 4 else points[:1, :1]
     return blocks.reshape(rows, -1, columns, blocks.shape[1] // columns).mean(axis=(1, 3)) / 255

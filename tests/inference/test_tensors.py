@@ -205,6 +205,31 @@ def test_a_batch_and_a_stream_take_tensors_too(predict) -> None:
     assert len(list(predict.stream([(left, right)] * 2))) == 2
 
 
+@pytest.mark.parametrize("floats", [False, True])
+def test_a_stream_of_tensors_on_the_gpu_leaves_them_there(predict, monkeypatch, floats: bool) -> None:
+    from matchattention.inference import video
+
+    monkeypatch.setattr(video, "_stays", lambda image, predictor: True)
+    monkeypatch.setattr(video, "read_pair", lambda left, right: pytest.fail("copied to the host"))
+    left, right = tensors(200, 320)
+    if floats:
+        left, right = left.float() / 255, right.float() / 255
+    np.testing.assert_allclose(video._thumbnail(left), video._thumbnail(tensors(200, 320)[0].permute(1, 2, 0).numpy()))
+    frames = video.VideoPredictor(predict)
+    results = list(frames.frames([(left, right)] * 3 + [(left / 2 if floats else left // 2, right)]))
+    np.testing.assert_array_equal(results[0].disparity, predict(left, right).disparity)
+    np.testing.assert_array_equal(results[1].disparity, predict(left, right, initial=results[0]).disparity)
+    assert frames.searches == 2  # the first frame and the cut
+
+
+def test_a_stream_reads_tensors_of_another_device_ahead(predict) -> None:
+    from matchattention.inference.video import _stays
+
+    image = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    assert not _stays(image, predict)
+    assert not _stays(np.zeros((32, 32, 3), np.uint8), predict)
+
+
 def test_a_batchs_points_and_files_are_asked_for_one_by_one(predict, tmp_path) -> None:
     left, right = (view[None].repeat(2, 1, 1, 1) for view in tensors(200, 320))
     result = predict(left, right)
