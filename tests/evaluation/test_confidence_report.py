@@ -62,6 +62,7 @@ def test_honest_claims_rank_perfectly_and_boasting_ones_backwards(tmp_path: Path
     assert honest["mean_over_scenes"]["coverage"] == {"1": 100.0, "2": 100.0, "3": 100.0}
     assert honest["scenes"][0]["pixels"] == 55 * 80
     assert honest["mean_over_scenes"]["in_cloud"] == pytest.approx(50)
+    assert honest["mean_over_scenes"]["in_cloud_agreement"] == pytest.approx(100)
 
 
 def test_an_error_of_exactly_two_pixels_is_not_yet_bad_2(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ class TestUpdater:
         assert all(state["step"].item() == 0 for state in updater.optimizer.state.values())
         assert updater.read_statistics()["skipped"] == 1
 
+    def test_statistics_are_the_mean_and_the_largest_norm(self):
+        _, updater = self._with_gradients(1.0)
+        gradients = [p.grad.clone() for p in updater.parameters]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
+        for factor in (1.0, 3.0, 2.0):
+            for parameter, gradient in zip(updater.parameters, gradients):
+                parameter.grad = factor * gradient
+            updater.set_rates(0.0, 0)
+            updater.update()
+        found = updater.read_statistics()
+        assert found["gradient"] == pytest.approx(2 * norm)
+        assert found["gradient_max"] == pytest.approx(3 * norm)
+
     def test_rehearsal_changes_nothing(self):
         model, updater = self._with_gradients(1.0)
         before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -85,6 +85,17 @@ def test_truth_is_padded_at_the_top_and_on_the_right_and_cleaned():
     assert torch.equal(truth.valid[0], expected)
 
 
+@pytest.mark.parametrize(("height", "width"), [(3, 8), (4, 5)])
+def test_truth_is_padded_on_one_side_alone(height, width):
+    field, valid = torch.full((1, 3, 5, 2), -1.0), torch.ones(1, 3, 5, dtype=torch.bool)
+    images = torch.zeros(1, 3, 3, 5)
+    truth = stacked_truth(Batch(images, images, field, -field, valid, valid), height, width)
+    assert truth.field.shape == (2, height, width, 2)
+    assert truth.valid.shape == truth.occluded.shape == (2, height, width)
+    assert truth.valid[:, height - 3 :, :5].all()
+    assert truth.valid.sum() == 30
+
+
 def test_coarse_truth_is_the_pixel_at_the_centre():
     x = torch.arange(64.0).view(1, 8, 8)
     truth = Truth(_stereo(x), x >= 20, x < 0)

@@ -341,3 +341,17 @@ def test_a_row_error_moves_the_second_view_down():
             ready.tables, ready.cameras, (40, 64), rendering.sample_offsets(1, torch.device("cpu"))
         )
     torch.testing.assert_close(depth["lowered"][0, 1, 0, 3:], depth["straight"][0, 1, 0, :-3])
+
+
+def test_rounding_hides_nothing(monkeypatch):
+    """What the other view meets within half a thousandth of the depth is the point itself."""
+    depth = torch.full((1, 2, 4, 6), 10.0)
+    met = depth.clone()
+    met[..., :3] *= 1 - 3e-4
+    met[..., 3:] *= 1 - 8e-4
+    monkeypatch.setattr(rendering, "cast", lambda *call: (met[:, :, None], None))
+    nothing = torch.zeros(1, 2, 1)
+    tables = RayTables(nothing, nothing, nothing, ())
+    hidden = rendering._occluded(tables, nothing, (4, 6), torch.zeros(1, 2, 4, 6, 2), depth)
+    assert not hidden[..., :3].any()
+    assert hidden[..., 3:].all()

@@ -98,3 +98,9 @@ def test_histograms_cover_their_range(name: str):
     assert math.isclose(float(edges[0]), MEASURES[name].low, rel_tol=1e-4)
     assert math.isclose(float(edges[-1]), MEASURES[name].high, rel_tol=1e-4, abs_tol=1e-6)
     assert (edges.diff() > 0).all()
+
+
+def test_the_largest_disparity_leaves_out_one_pixel_in_a_hundred():
+    disparity = torch.linspace(0, 20, 40 * 64).view(40, 64)
+    values = measure(shifted_pair()._replace(disparity=disparity, occluded=None))
+    assert values["largest"].item() == pytest.approx(0.99 * 20 / 64, rel=1e-3)
