@@ -123,6 +123,8 @@ def test_missing_and_foreign_files(tmp_path):
         read_png16(tmp_path / "text.png")
 
 
-def test_writer_refuses_other_types(tmp_path):
-    with pytest.raises(ValueError, match="uint16"):
-        write_png16(tmp_path / "x.png", np.zeros((2, 2), np.uint8))
+@pytest.mark.parametrize("image", [np.zeros((2, 2), np.uint8), np.zeros((2, 2, 2), np.uint16), np.zeros(3, np.uint16)])
+def test_writer_refuses_other_types_and_shapes(image, tmp_path):
+    with pytest.raises(ValueError, match="expected uint16"):
+        write_png16(tmp_path / "x.png", image)
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +43,21 @@ def test_a_plan_scales_with_processes_and_steps():
     assert "batch 4 = 1 x 1 x 4" in one
     assert "batch 4 = 2 x 1 x 2" in two
     assert "1000 steps" in one
+
+
+def test_memory_is_shared_out_only_where_weights_are(monkeypatch):
+    asked = []
+
+    def memory(pairs, recompute, shards):
+        asked.append((pairs, shards))
+        return 2**30
+
+    found = SimpleNamespace(parameters=1, memory=memory, step_flops=lambda pairs, recompute: 1.0)
+    monkeypatch.setattr("matchattention.training.plan.footprint", lambda *call: found)
+    preset = replace(PRESETS["tiny-smoke"], model=TINY)
+    plan(preset, processes=2)
+    plan(preset, processes=2, shard=True)
+    assert asked == [(2, 1), (2, 2)]
 
 
 def test_scaling_is_plain_arithmetic():

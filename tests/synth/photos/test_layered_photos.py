@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from matchattention.errors import InputError
+from matchattention.synth.dice import Dice
 from matchattention.synth.photos import photo_bank
-from matchattention.synth.photos.layered_photos import LayeredPhotoConfig, LayeredPhotoStream
+from matchattention.synth.photos.layered_photos import LayeredPhotoConfig, LayeredPhotoStream, _draw_planes
 from matchattention.synth.sensor.config import SensorConfig
 
 SIZE = (64, 96)
@@ -134,3 +135,12 @@ def test_bank_may_be_a_file_and_must_exist(bank: torch.Tensor, tmp_path: Path, m
         LayeredPhotoStream(None, SIZE, 1, 0, "cpu")
     with pytest.raises(InputError, match="at least"):
         LayeredPhotoStream(bank, (8, 8), 1, 0, "cpu")
+
+
+def test_floating_pieces_are_no_nearer_than_the_largest_disparity():
+    config = replace(CLEAN, disparity=(0.2, 0.2), slant=0.0)
+    planes = _draw_planes(Dice(1, range(8), "cpu"), config, torch.zeros(8, 3, *SIZE, dtype=torch.long), SIZE)
+    pieces = planes[:, -config.near_cells[0] * config.near_cells[1] :, 0]
+    shown = pieces[pieces > 0]
+    assert shown.numel() > 4
+    assert 0.7 * 0.2 * SIZE[1] < shown.max() <= 0.2 * SIZE[1]
