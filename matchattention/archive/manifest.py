@@ -6,9 +6,10 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,12 @@ def read_manifest(inputs: Sequence[str], side_by_side: bool = False) -> list[Ent
     repeated = [name for name, count in Counter(entry.name for entry in entries).items() if count > 1]
     if repeated:
         raise InputError(f"{first} has several pairs called '{repeated[0]}': give every row a name of its own")
-    return entries
+    return [replace(entry, left=absolute(entry.left), right=entry.right and absolute(entry.right)) for entry in entries]
+
+
+def absolute(address: str) -> str:
+    """A path as workers understand it, which a running cluster starts in folders of its own."""
+    return address if "://" in address else os.path.abspath(address)
 
 
 def fingerprint(entries: Iterable[Entry], options: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from pathlib import Path
 
 from matchattention.errors import InputError
 
@@ -25,7 +26,7 @@ def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
 def run_archive(arguments: argparse.Namespace) -> None:
     """Predict an archive."""
     from matchattention.archive.engine import ArchiveOptions, predict_archive
-    from matchattention.archive.manifest import read_manifest
+    from matchattention.archive.manifest import absolute, read_manifest
     from matchattention.cli.progress import Progress
     from matchattention.models.checkpoint import load
 
@@ -41,8 +42,8 @@ def run_archive(arguments: argparse.Namespace) -> None:
     for name, value in sorted(load(model, task=arguments.task).state_dict().items()):
         digest.update(name.encode() + value.contiguous().numpy().tobytes())
     options = ArchiveOptions(
-        output=arguments.output,
-        model=model,
+        output=absolute(arguments.output),
+        model=absolute(model) if Path(model).is_file() else model,
         weights=digest.hexdigest(),
         task=arguments.task,
         device=arguments.device,

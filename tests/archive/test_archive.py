@@ -163,6 +163,23 @@ def test_manifests_of_every_kind(archive, tmp_path):
     assert len(folder) == PAIRS
 
 
+def test_workers_of_a_cluster_need_not_stand_where_the_user_stands(archive, tmp_path, monkeypatch):
+    given = {}
+
+    def predict_archive(entries, options, progress):
+        given.update(entries=entries, options=options)
+        return dict.fromkeys(("predicted", "pairs", "shards", "already_there", "bad"), 0)
+
+    monkeypatch.setattr("matchattention.archive.engine.predict_archive", predict_archive)
+    monkeypatch.chdir(archive)
+    for inputs in (["pairs.csv"], ["images"]):
+        assert main(["predict", *inputs, "--engine", "ray", "--output", "out", "--model", "tiny.safetensors"]) == 0
+        entry = next(entry for entry in given["entries"] if "/003_left" in entry.left)
+        assert [entry.left, entry.right] == [str(archive / "images" / f"003_{view}.png") for view in ("left", "right")]
+        options = given["options"]
+        assert (options.output, options.model) == (str(archive / "out"), str(archive / "tiny.safetensors"))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [("left,right\n", "lists no pairs"), ("a.png\n", "a left and a right"), ("a,b,n\nc,d,n\n", "called 'n'")],
