@@ -79,10 +79,12 @@ def prepare(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> Ma
             from matchattention.runtime.lean.network import make_lean
 
             make_lean(network)
-    elif device.type == "cpu" and dtype == torch.float32:
+    elif device.type == "cpu":
+        from matchattention.runtime.cpu.freed_memory import keep_freed_memory
         from matchattention.runtime.cpu.products import oneDNN_is_here
 
-        if oneDNN_is_here():
+        keep_freed_memory()
+        if dtype == torch.float32 and oneDNN_is_here():
             from matchattention.runtime.cpu.network import replace_for_cpu
 
             replace_for_cpu(network)
