@@ -21,6 +21,18 @@ SMALLEST = 16  # px a side: half a token of the coarsest scale; less than that h
 _BIT_DEPTHS = (8, 10, 12, 14, 16)
 
 
+def two_views(pair: Any) -> tuple[Any, Any]:
+    """Left and right of an entry of many pairs."""
+    is_path = isinstance(pair, str | os.PathLike)
+    views: Any = () if is_path else pair
+    try:
+        left, right = views
+    except (TypeError, ValueError):
+        given = str(pair)[:60] if is_path else f"this {type(pair).__name__}"
+        raise InputError(f"Each pair is (left, right), not {given}: give two views of one moment.") from None
+    return left, right
+
+
 def read_pair(left: Any, right: Any) -> tuple[Image, Image]:
     """Two views as (H, W, 3) uint8 RGB.
 

@@ -16,7 +16,7 @@ from matchattention.errors import InputError, InputWarning
 from matchattention.geometry.pair_check import judge_pair, require_visible
 from matchattention.inference.confidence import AUTO, choose_judge
 from matchattention.inference.fields import FieldTensors
-from matchattention.inference.images import Image, read_pair, read_tensors
+from matchattention.inference.images import Image, read_pair, read_tensors, two_views
 from matchattention.inference.prediction import Prediction, of_tensors
 from matchattention.models.network import Matches, MatchNetwork
 from matchattention.runtime.memory import WHOLE, first_that_fits, pairs_that_fit, plans, ran_out_of_memory
@@ -148,7 +148,7 @@ class Predictor:
             a prediction for each pair, in order.
         """
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:  # decoders let go of the interpreter
-            images = list(threads.map(lambda pair: read_pair(*pair), pairs))
+            images = list(threads.map(lambda pair: read_pair(*two_views(pair)), pairs))
         for pair in images:
             self._check(*pair, self.check if check is None else check)
         sizes: dict[tuple[int, ...], list[int]] = {}

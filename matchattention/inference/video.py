@@ -13,7 +13,7 @@ import torch
 
 from matchattention.errors import InputError
 from matchattention.inference.carried import expected_next
-from matchattention.inference.images import Image, read_pair
+from matchattention.inference.images import Image, read_pair, two_views
 from matchattention.inference.prediction import Prediction
 from matchattention.inference.predictor import Predictor
 
@@ -65,7 +65,7 @@ class VideoPredictor:
 
     def frames(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Prediction]:
         """Predict every pair of an iterable; the next one is read and uploaded meanwhile, in a thread."""
-        with contextlib.closing(_one_ahead(self._read(left, right) for left, right in pairs)) as uploads:
+        with contextlib.closing(_one_ahead(self._read(*two_views(pair)) for pair in pairs)) as uploads:
             for frame in uploads:
                 yield self._next(frame)
 

@@ -8,6 +8,8 @@ from PIL import Image
 from matchattention.data.png import write_png16
 from matchattention.errors import InputError
 from matchattention.inference.images import read_pair, read_side_by_side, split_side_by_side
+from matchattention.inference.predictor import Predictor
+from tests.inference.oracle import Oracle
 
 generator = np.random.default_rng(0)
 COLOUR = generator.integers(0, 256, (20, 30, 3), dtype=np.uint8)
@@ -72,6 +74,14 @@ def test_sixteen_bit_files_keep_the_ratio_of_the_two_views(tmp_path) -> None:
 def test_refusals(left, right, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_pair(left, right)
+
+
+@pytest.mark.parametrize("pair", ["left.png", ("left.png",), (COLOUR,) * 3, None], ids=["path", "one", "three", "none"])
+def test_an_entry_of_many_pairs_that_is_none(pair) -> None:
+    predict = Predictor(Oracle(), device="cpu", check=False)  # type: ignore[arg-type]
+    for match in (predict.batch, lambda pairs: list(predict.stream(pairs))):
+        with pytest.raises(InputError, match=r"Each pair is \(left, right\)"):
+            match([pair])
 
 
 def test_side_by_side() -> None:
