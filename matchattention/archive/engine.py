@@ -140,8 +140,11 @@ def _run(
         num_cpus=1,
         num_gpus=1 if on_gpu else 0,
     )
-    for row in dataset.iter_rows():
-        progress(int(row["pairs"]), int(row["bad"]))
+    try:
+        for row in dataset.iter_rows():
+            progress(int(row["pairs"]), int(row["bad"]))
+    except InputError as error:  # a worker's own, with its stack in the text
+        raise InputError(f"A worker could not start: {getattr(error, 'cause', error)}") from None
 
 
 def _summarise(

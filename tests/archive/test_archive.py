@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from matchattention.training.presets import TINY
 
 pytest.importorskip("ray")
 pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")  # which `pyarrow` alone does not bring
 PAIRS, PER_SHARD = 200, 10
 BAD = {17, 120}
 
@@ -161,6 +163,24 @@ def test_manifests_of_every_kind(archive, tmp_path):
     assert [entry.number for entry in read_manifest([f"shards:{tmp_path / 'shards'}"])] == [0, 1, 0]
     folder = read_manifest([str(archive / "images")])
     assert len(folder) == PAIRS
+
+
+def test_a_worker_that_cannot_start_is_one_sentence(archive, tmp_path, monkeypatch, capsys):
+    """Ray puts the worker's stack into the text of its error."""
+    import ray.data
+
+    def rows():
+        cause = InputError("There is no rt.safetensors here.")
+        raise ray.exceptions.RayTaskError("start", "a\nlong\nstack", cause).make_dual_exception_instance()
+
+    dataset = SimpleNamespace(map_batches=lambda *_, **__: SimpleNamespace(iter_rows=rows))
+    monkeypatch.setattr(ray.data, "from_items", lambda *_, **__: dataset)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2})
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    assert main(_command(archive, tmp_path / "out")) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("A worker could not start: There is no rt.safetensors here.\n")
+    assert "stack" not in said
 
 
 def test_workers_of_a_cluster_need_not_stand_where_the_user_stands(archive, tmp_path, monkeypatch):
