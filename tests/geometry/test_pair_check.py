@@ -1,13 +1,15 @@
 """The pair check finds swapped, shifted, rotated and clashing views, and stays silent on pairs in order."""
 
+import math
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from matchattention.errors import InputError, InputWarning
-from matchattention.geometry import check_pair, judge_pair
+from matchattention.geometry import check_pair, judge_pair, pair_check
 from tests.geometry.pictures import pair, texture
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -129,3 +131,13 @@ def test_large_images_are_measured_in_their_own_pixels() -> None:
     report = check_pair(left, shifted_up(right, 6))
     assert report.vertical_shift == pytest.approx(-6, abs=0.3)
     assert -43 < report.horizontal_shift < -23
+
+
+def test_corners_have_texture_in_both_directions():
+    """Waves of seven pixels: over each 7x7 the squared differences are the same everywhere."""
+    wave = torch.sin(2 * math.pi / 7 * torch.arange(154.0))
+    square = 2 * math.sin(2 * math.pi / 7) ** 2  # of the neighbours on either side, of a wave one high
+    for across, down, found in ((5.0, 5.0, True), (3.0, 3.0, False), (100.0, 0.0, False), (100.0, 5.0, True)):
+        heights = [math.sqrt(wanted / square) for wanted in (across, down)]
+        corners = pair_check._corners(heights[0] * wave[None] + heights[1] * wave[:, None])
+        assert bool(len(corners)) == found, (across, down)
