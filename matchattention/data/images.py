@@ -54,7 +54,7 @@ def read_deep_image(path: FilePath) -> NDArray[Any]:
             if _is_deep_colour(image):  # of which Pillow would keep the upper byte
                 return _read_deep_ppm(path, image) if image.format == "PPM" else _read_by_opencv(path)
             return picture_as_rgb(image, str(path))
-    except UnidentifiedImageError:
+    except (UnidentifiedImageError, NotImplementedError):  # the latter for rare kinds of rare formats
         if path.suffix.lower() in (".tif", ".tiff"):  # Pillow refuses 16-bit colour TIFF
             check_pixels(path, *_tiff_size(path))
             return _read_by_opencv(path)

@@ -222,3 +222,12 @@ def test_a_tiff_of_deep_colour_that_claims_too_many_pixels_is_not_decoded(tmp_pa
         head + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags) + bytes(4)
     )
     refused(read_image, tmp_path / "a.tif", "60000 x 60000 px")
+
+
+def test_a_kind_of_picture_that_pillow_has_not_implemented(tmp_path):
+    stored = io.BytesIO()
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(stored, "dds")
+    content = bytearray(stored.getvalue())
+    content[80:84] = bytes(4)  # the pixel format's flags
+    (tmp_path / "a.png").write_bytes(content)
+    refused(read_image, tmp_path / "a.png", "not an image file that can be read")
