@@ -44,6 +44,9 @@ def test_one_small_file_of_standard_operators(tiny, onnx_file):
     weights = 4 * sum(weight.numel() for weight in tiny.parameters())
     assert onnx_file.bytes < 1.2 * weights + 500_000  # the graph of a network of any size takes some
     assert str(ROOT).encode() not in onnx_file.path.read_bytes()
+    facts = {entry.key: entry.value for entry in onnx.load(onnx_file.path).metadata_props}
+    assert [facts[key] for key in ("task", "precision", "size")] == ["stereo", "fp32", "any"]
+    assert json.loads(facts["config"])["channels"] == list(TINY.channels)
     counts = count_nodes(onnx_file.path)
     assert not [name for name in counts if "::" in name]
     assert "GridSample" not in counts
