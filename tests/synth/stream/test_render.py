@@ -9,6 +9,7 @@ from torch import Tensor
 from matchattention.synth.rays import cast_torch, shade_torch
 from matchattention.synth.rays.dialect import HAS_TRITON, as_torch
 from matchattention.synth.rays.dispatch import object_normal
+from matchattention.synth.rays.shading import AMBIENCE
 from matchattention.synth.rays.tables import RayTables, photo_pyramid, slot_kinds
 from matchattention.synth.stream import render as rendering
 from matchattention.synth.stream import scene_stream as streaming
@@ -355,3 +356,13 @@ def test_rounding_hides_nothing(monkeypatch):
     hidden = rendering._occluded(tables, nothing, (4, 6), torch.zeros(1, 2, 4, 6, 2), depth)
     assert not hidden[..., :3].any()
     assert hidden[..., 3:].all()
+
+
+def test_the_shadows_bias_is_more_than_a_texel_and_a_small_part_of_the_distance():
+    scene = draw_scenes(SMALL, 3, range(2), (16, 24))
+    focal = torch.full((2, 2), 50.0)  # px: a texel is a fiftieth of the distance
+    rotation, position = torch.eye(3).expand(2, 2, 3, 3), torch.zeros(2, 2, 3)
+    table = rendering._ambience(scene.light, rotation, position, focal)
+    share = table[..., AMBIENCE.index("shadow_bias")] / scene.light.reach
+    assert (share > 1 / 50).all()
+    assert (share < 2 / 50).all()
