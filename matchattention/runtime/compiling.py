@@ -24,6 +24,14 @@ from matchattention.models.config import NetworkConfig
 
 MOST_WORKERS = 16
 PATIENCE_S = 600.0
+# This very package, before another that is installed but behind Python's own modules; and no file of the folder that
+# somebody works in is taken for one of those (-P).
+_WORKER = """
+import sys
+sys.path.insert(sum("-packages" not in path for path in sys.path), sys.argv[1])
+from matchattention.runtime.compiling import main
+main()
+"""
 
 
 def compile_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
@@ -52,15 +60,7 @@ def compile_job(job: dict[str, Any], workers: int, say: Callable[[int, int], obj
     marker = _marker(job)
     if marker.exists():
         return 0
-    commands = [
-        [
-            sys.executable,
-            "-m",
-            "matchattention.runtime.compiling",
-            json.dumps({**job, "workers": workers, "worker": index}),
-        ]
-        for index in range(workers)
-    ]
+    commands = [worker_command({**job, "workers": workers, "worker": index}) for index in range(workers)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
@@ -78,6 +78,12 @@ def compile_job(job: dict[str, Any], workers: int, say: Callable[[int, int], obj
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.write_text(json.dumps(job))
     return total
+
+
+def worker_command(job: dict[str, Any]) -> list[str]:
+    """What starts a worker."""
+    package = Path(__file__).resolve().parents[1]
+    return [sys.executable, "-P", "-c", _WORKER, str(package.parent), json.dumps(job)]
 
 
 def _follow(processes: list[subprocess.Popen[str]], say: Callable[[int, int], object]) -> int:
@@ -236,5 +242,6 @@ def work(job: dict[str, Any]) -> None:
                 print(name.split()[0], flush=True)
 
 
-if __name__ == "__main__":
-    work(json.loads(sys.argv[1]))
+def main() -> None:
+    """A worker's process; see `worker_command`."""
+    work(json.loads(sys.argv[2]))

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from matchattention.runtime.compiling import Progress, compile_job
+from matchattention.runtime.compiling import Progress, compile_job, worker_command
 from tests.inference.oracle import TINY
 
 # Shared memory of a program, bytes, by compute capability (CUDA programming guide, "technical specifications").
@@ -168,6 +168,14 @@ def test_a_worker_that_fails_leaves_no_marker(tmp_path, monkeypatch) -> None:
     job = {"config": TINY.to_dict(), "dtype": "no number format", "shape": [1, 3, 64, 96], "capability": 90}
     assert compile_job(job, 1, lambda done, total: None) == 0
     assert not list(tmp_path.glob("matchattention-*"))
+
+
+def test_a_worker_finds_the_package_and_no_file_of_the_folder_somebody_works_in(tmp_path) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('a file of somebody else')")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = worker_command({"config": TINY.to_dict(), "dtype": "no number format"})
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600)
+    assert "no attribute 'no number format'" in done.stderr
 
 
 def test_progress_is_one_line_at_either_end_where_there_is_no_terminal(capsys) -> None:
