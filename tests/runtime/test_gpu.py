@@ -8,6 +8,7 @@ import matchattention as ma
 from matchattention.bench import parity
 from matchattention.bench.network import load_or_create
 from matchattention.bench.scenes import image_pair
+from matchattention.inference import video
 from matchattention.runtime.graph import capture
 from matchattention.runtime.runtime import Runtime
 
@@ -49,7 +50,7 @@ def test_images_on_the_gpu_stay_there(model) -> None:
     left, right, _ = image_pair(256, 512, DEVICE)
     predict = ma.Predictor(model, "cuda", check=False)
     first = predict(left[0], right[0])
-    assert {part.device.type for part in first.tensors} == {"cuda"}
+    assert {part.device.type for part in first.tensors if part is not None} == {"cuda"}
     arrays = [view[0].permute(1, 2, 0).cpu().numpy() for view in (left, right)]
     for result in (predict(*arrays), predict(left[0], right[0])):
         np.testing.assert_allclose(result.disparity, first.disparity, atol=0.5)
@@ -69,6 +70,15 @@ def test_a_stream_replays_the_fused_graph_from_the_second_frame_on(model) -> Non
     assert ran == ["fused"] + ["fused-graph"] * 9
     # Every result is its own, not the buffer of the next replay.
     assert len({result.tensors.relative_position.data_ptr() for result in results}) == 10
+
+
+def test_a_stream_of_tensors_on_the_gpu_never_leaves_it(model, monkeypatch) -> None:
+    left, right, _ = image_pair(256, 512, DEVICE)
+    monkeypatch.setattr(video, "read_pair", lambda *images: pytest.fail("went through the host"))
+    predict = ma.Predictor(model, "cuda", check=False)
+    results = list(predict.stream([(left[0], right[0])] * 4))
+    assert predict.runtime.ran == "fused-graph"
+    assert {part.device.type for result in results for part in result.tensors if part is not None} == {"cuda"}
 
 
 def test_the_operator_replays_forward_and_backward() -> None:
