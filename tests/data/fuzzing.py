@@ -288,6 +288,7 @@ def kinds() -> list[Kind]:
         Kind("picture.jpg", _picture(RGB), read_image),
         Kind("picture.bmp", _picture(RGB), read_image),
         Kind("picture.ppm", _picture(RGB), read_image, (any_bytes,)),
+        Kind("deep.ppm", lambda p: p.write_bytes(b"P6 16 12 65535\n" + DEEP.astype(">u2").tobytes()), read_image),
         Kind("picture.pgm", _picture(GREY), read_image),
         Kind("picture.tif", _picture(RGB), read_image),
         Kind("deep.tif", _by_opencv(DEEP), read_image),
