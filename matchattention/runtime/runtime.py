@@ -88,6 +88,7 @@ class Runtime:
         if mode.startswith("fused") or (mode == "auto" and fuses_well(model, self.device, self.dtype)):
             self._passes["fused"] = fuse(model, self.device, self.dtype)
         self._ways = [name for name in ("fused", "eager") if name in self._passes] if _has_graphs(self.device) else []
+        self._captures = True
         self._met: Counter[_Key] = Counter()
         self._pays_from: dict[_Key, int] = {}  # of shapes whose graphs had to make room
         self._too_large: set[_Key] = set()  # their passes fit into memory, but not a graph's of their own
@@ -122,7 +123,7 @@ class Runtime:
         comes_again = self._met[key] >= self._pays(key)
         while self._ways:
             kernels = self._ways[0]
-            mode = f"{kernels}-graph" if comes_again and key not in self._too_large else kernels
+            mode = f"{kernels}-graph" if comes_again and self._captures and key not in self._too_large else kernels
             try:
                 return self._in_mode(mode, key, call)
             except Exception as error:
@@ -135,7 +136,10 @@ class Runtime:
                 # Both are optimisations: what they cannot do still runs kernel by kernel.
                 height, width = image0.shape[-2:]
                 logger.warning("mode '%s' failed at %dx%d, going on without it: %s", mode, width, height, _why(error))
-                self._ways.pop(0)
+                # What cannot be captured may still run by itself; what cannot do that either was to blame alone.
+                self._captures = not mode.endswith("-graph")
+                if self._captures:
+                    self._ways.pop(0)
                 self._graphs.clear()
         return self._in_mode("eager", key, call)
 

@@ -149,6 +149,26 @@ def test_fused_steps_down_to_single_kernels(graphs, fused, caplog) -> None:
     assert "and more" not in first
 
 
+def test_where_nothing_can_be_captured_fused_kernels_still_run(graphs, fused, caplog) -> None:
+    graphs.error = RuntimeError("operation not permitted when stream is capturing")
+    match = Runtime(Oracle().knowing(32))
+    for _ in range(5):
+        assert (match(*images()) == 7).all()
+        assert match.ran == "fused"
+    match(*images(), torch.zeros(2, 16, 32, 2))
+    assert match.ran == "fused"
+    assert len(graphs.made) == 1
+    assert len(caplog.records) == 1
+
+
+def test_kernels_that_fail_while_they_are_captured_leave_the_next_ones_their_graph(graphs, fused) -> None:
+    fused.error = RuntimeError("out of resource: shared memory")
+    match = Runtime(Oracle().knowing(32))
+    start = torch.zeros(2, 16, 32, 2)  # captured at once
+    assert (match(*images(), start) != 7).all()
+    assert match.ran == "eager-graph"
+
+
 def test_running_out_of_memory_is_for_the_memory_guard(graphs, fused) -> None:
     fused.error = torch.OutOfMemoryError("CUDA out of memory")
     match = Runtime(Oracle().knowing(32))
