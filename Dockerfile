@@ -20,8 +20,7 @@ RUN pip install --no-cache-dir ".[serve]" && rm -rf /src
 RUN useradd --create-home server
 USER server
 WORKDIR /home/server
-# Threads that wait asleep: spinning ones take the cores from the server itself.
-ENV OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1
+ENV PYTHONUNBUFFERED=1
 EXPOSE 8080
 HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/v2/health/ready')"]
 # The server refuses to start on 0.0.0.0 without MATCHATTENTION_TOKEN.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from matchattention.threads import wait_asleep
+from matchattention.threads import wait_briefly
 
-wait_asleep()
+wait_briefly()
 
 __version__ = "0.2.0"
 

@@ -1,4 +1,4 @@
-"""Threads sleep while they wait, unless somebody chose otherwise."""
+"""Threads wait briefly, then sleep, unless somebody chose otherwise."""
 
 import os
 import subprocess
@@ -16,17 +16,18 @@ def asked(code: str, **extra: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("code", "extra", "policy"),
+    ("code", "extra", "expected"),
     [
-        ("import matchattention", {}, "PASSIVE"),
-        ("import matchattention", {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
-        ("import matchattention", {"GOMP_SPINCOUNT": "7"}, "None"),
-        ("import sys; sys.modules['torch'] = sys; import matchattention", {}, "None"),
+        ("import matchattention", {}, "PASSIVE 1000"),
+        ("import matchattention", {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None"),
+        ("import matchattention", {"GOMP_SPINCOUNT": "7"}, "None 7"),
+        ("import sys; sys.modules['torch'] = sys; import matchattention", {}, "None None"),
     ],
     ids=["first", "chosen", "chosen-otherwise", "too-late"],
 )
-def test_before_torch_loads(code: str, extra: dict[str, str], policy: str) -> None:
-    assert asked(f"{code}; import os; print(os.environ.get('OMP_WAIT_POLICY'))", **extra) == policy
+def test_before_torch_loads(code: str, extra: dict[str, str], expected: str) -> None:
+    tell = "import os; print(os.environ.get('OMP_WAIT_POLICY'), os.environ.get('GOMP_SPINCOUNT'))"
+    assert asked(f"{code}; {tell}", **extra) == expected
 
 
 def test_in_words(monkeypatch) -> None:
@@ -35,5 +36,6 @@ def test_in_words(monkeypatch) -> None:
     assert "spin" in threads.in_words()
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert "GOMP_SPINCOUNT=7" in threads.in_words()
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     assert "sleep" in threads.in_words()
