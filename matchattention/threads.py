@@ -1,9 +1,10 @@
 """How PyTorch's CPU threads wait for each other.
 
 OpenMP's threads spin while they wait. On a machine that does anything else besides, they take the cores from the
-threads that work: a pair took 2.1 s with one of two cores busy, and 0.9 s with threads that sleep at once. On an idle
-machine that sleep made 0.76 s of 0.50 s, because most waits are shorter than waking is. So threads look for work for
-some ten microseconds, then sleep: 1.0 s and 0.57 s.
+threads that work: a pass took 2.1 s with one of two cores busy, and 0.9 s with threads that sleep at once. On an idle
+machine that sleep made 0.76 s of 0.50 s, because most waits are shorter than waking is. So threads look for work
+a thousand times, then sleep: 1.0 s and 0.57 s. (Passes of `rt` at 1024x512, which `matchattention bench network` times
+with whatever these variables say.)
 The OpenMP library reads its settings when it is loaded, so this must happen before PyTorch is imported.
 """
 
@@ -28,7 +29,7 @@ def in_words() -> str:
     """How threads wait here, for `matchattention doctor`."""
     chosen = {name: os.environ[name] for name in SETTINGS if name in os.environ}
     if chosen == BRIEFLY:
-        return "threads wait for ten microseconds, then sleep"
+        return "threads look for work a thousand times, then sleep"
     if chosen:
         return f"threads wait as told by {', '.join(f'{name}={value}' for name, value in chosen.items())}"
     return (

@@ -21,5 +21,6 @@ def opencv(what: str) -> Any:
     except ImportError:
         raise InputError(f"{what} needs OpenCV: pip install 'matchattention[opencv]'.") from None
     # What is wrong with a file or a camera is said in one sentence, not in OpenCV's lines too.
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    log = cv2 if hasattr(cv2, "setLogLevel") else cv2.utils.logging  # of OpenCV 4, and of 5
+    log.setLogLevel(0)
     return cv2
