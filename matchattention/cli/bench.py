@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> None:
     import torch
 
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)  # "cuda" alone is refused
     torch.backends.cudnn.benchmark |= arguments.cudnn_benchmark
     begin = time.monotonic()
     parts = ("operator", "network", "predictor", "training") if arguments.what == "all" else (arguments.what,)

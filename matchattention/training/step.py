@@ -243,6 +243,8 @@ class TrainingStep:
 
     def read_totals(self) -> dict[str, float]:
         """Mean of each loss term and the number of silenced samples since the last call; waits."""
+        if self.finished is not None:  # reading is on another stream than the steps
+            self.finished.synchronize()
         *terms, silenced, steps = self.totals.tolist()
         self.totals.zero_()
         means = {name: value / max(steps, 1) for name, value in zip(self.names, terms)}
