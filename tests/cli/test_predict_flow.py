@@ -121,11 +121,7 @@ def test_one_live_camera(tmp_path, flow_checkpoint, monkeypatch) -> None:
 
 def test_without_weights_the_message_says_what_to_do(tmp_path, capsys) -> None:
     folder = write_frames(tmp_path / "frames", 2)
-    from matchattention.models.checkpoint import shipped
-
-    if "rt-flow" in shipped():
-        pytest.skip("weights for flow ship")
-    assert main(["predict", folder, "--task", "flow", "--output", str(tmp_path / "out")]) == 2
+    assert main(["predict", folder, "--task", "flow", "--model", "xl-flow", "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert "matchattention train rt-flow-synth" in message
     assert ".safetensors" in message
