@@ -1,117 +1,126 @@
-"""The first call on a new machine: a fused network's kernels, compiled side by side in processes.
+"""The first call on a new machine: the kernels that a pass launches, compiled side by side in processes.
 
 Triton keeps what it compiles in a folder (TRITON_CACHE_DIR, by default ~/.triton/cache) where the next process finds
-it. A worker has the whole network without its numbers (on PyTorch's "meta" device), goes through one pass, and compiles
-its share of the kernels that it would launch: it needs no GPU.
+it. A pass is gone through once without launching anything of ours, to see which kernels it needs. Forks of this process
+compile them: nothing has to be imported again, and none of them touches the GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import json
 import os
-import subprocess
+import select
+import signal
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from matchattention.models.config import NetworkConfig
-
 MOST_WORKERS = 16
-PATIENCE_S = 600.0
-# This very package, before another that is installed but behind Python's own modules; and no file of the folder that
-# somebody works in is taken for one of those (-P).
-_WORKER = """
-import sys
-sys.path.insert(sum("-packages" not in path for path in sys.path), sys.argv[1])
-from matchattention.runtime.compiling import main
-main()
-"""
+PATIENCE_S = 60.0  # without a kernel that is done: what is missing is left to its launch
+
+_met: set[tuple[int, str]] = set()  # by this process: a GPU's capability, and a kernel's signature
 
 
-def compile_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> None:
-    """Compile what a pass of a `FusedNetwork` launches, unless an earlier process did.
+def compile_ahead(run: Callable[[], object], capability: int) -> int:
+    """Compile what a function launches, unless this process or an earlier one did.
 
     A failure is left to the launch itself, which compiles what is missing and says why it cannot.
 
     Args:
-        config: the network's.
-        dtype: of its features.
-        shape: (B, 3, H, W) of an image; other sizes need few kernels more.
-        device: the GPU.
+        run: its kernels are not launched here: what it computes with their results is thrown away.
+        capability: of the GPU: 80, 86, 89, 90, 100, 120, …
+
+    Returns:
+        how many kernels were compiled.
     """
-    major, minor = torch.cuda.get_device_capability(device)
-    job = {
-        "config": config.to_dict(),
-        "dtype": str(dtype).removeprefix("torch."),
-        "shape": list(shape),
-        "capability": 10 * major + minor,
-    }
-    compile_job(job, min(MOST_WORKERS, os.cpu_count() or 1), Progress())
-
-
-def compile_job(job: dict[str, Any], workers: int, say: Callable[[int, int], object]) -> int:
-    """Run the workers of one job and wait for them; how many kernels there are, 0 where a marker says all is done."""
-    marker = _marker(job)
+    try:
+        found = kernels_of(run)
+    except Exception:
+        return 0
+    new = {name: kernel for name, kernel in found.items() if (capability, name) not in _met}
+    _met.update((capability, name) for name in new)
+    if not new:
+        return 0
+    marker = _marker(sorted(new), capability)
     if marker.exists():
         return 0
-    commands = [worker_command({**job, "workers": workers, "worker": index}) for index in range(workers)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
-    started = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-        for command in commands
-    ]
-    total = 0
-    try:
-        total = _follow(started, say)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    if total and all(process.returncode == 0 for process in started):
+    compiled = _compile_in_forks(list(new.values()), capability, Progress())
+    if compiled == len(new):
         with contextlib.suppress(OSError):
             marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.write_text(json.dumps(job))
-    return total
+            marker.touch()
+    return compiled
 
 
-def worker_command(job: dict[str, Any]) -> list[str]:
-    """What starts a worker."""
-    package = Path(__file__).resolve().parents[1]
-    return [sys.executable, "-P", "-c", _WORKER, str(package.parent), json.dumps(job)]
+def _compile_in_forks(kernels: list[Callable[[], Any]], capability: int, say: Callable[[int, int], object]) -> int:
+    """How many of the kernels could be compiled: each worker takes the next one, and tells with a byte."""
+    todo, more = os.pipe()
+    told, tell = os.pipe()
+    os.write(more, b"".join(index.to_bytes(2) for index in range(len(kernels))))
+    os.close(more)
+    workers: list[int] = []
+    compiled = 0
+    try:
+        with warnings.catch_warnings():
+            # About other threads, whose locks a fork may find taken: it only compiles, and nobody waits for it forever.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with contextlib.suppress(OSError):  # as many as the machine lets us have
+                for _ in range(min(len(kernels), MOST_WORKERS, len(os.sched_getaffinity(0)))):
+                    workers.append(os.fork())
+                    if not workers[-1]:
+                        _work(kernels, capability, todo, tell)
+        os.close(tell)
+        say(0, len(kernels))
+        news = select.poll()
+        news.register(told, select.POLLIN)
+        while compiled < len(kernels) and news.poll(1e3 * PATIENCE_S):
+            done = os.read(told, len(kernels))
+            if not done:
+                break  # every worker has ended
+            compiled += len(done)
+            say(compiled, len(kernels))
+    finally:
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                os.kill(worker, signal.SIGKILL)
+                os.waitpid(worker, 0)
+        os.close(todo)
+        os.close(told)
+    return compiled
 
 
-def _follow(processes: list[subprocess.Popen[str]], say: Callable[[int, int], object]) -> int:
-    """Count the lines that workers print, one for each kernel, after a first one with the number of all."""
-    import selectors
+def _work(kernels: list[Callable[[], Any]], capability: int, todo: int, tell: int) -> NoReturn:
+    """A worker: compile what nobody has taken yet. It leaves nothing to Python's end, which would reach for the GPU."""
+    try:
+        gc.disable()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with standing_in_for(capability):
+            while index := os.read(todo, 2):
+                with contextlib.suppress(Exception):
+                    made = kernels[int.from_bytes(index)]()
+                    _build_launcher(made)
+                    os.write(tell, b".")
+    finally:
+        os._exit(0)
 
-    total, done, open_pipes = 0, 0, len(processes)
-    begin = time.monotonic()
-    with selectors.DefaultSelector() as selector:
-        for process in processes:
-            assert process.stdout is not None
-            selector.register(process.stdout, selectors.EVENT_READ)
-        while open_pipes and time.monotonic() - begin < PATIENCE_S:
-            for key, _ in selector.select(1.0):
-                line = key.fileobj.readline()  # type: ignore[union-attr]
-                if not line:
-                    selector.unregister(key.fileobj)
-                    open_pipes -= 1
-                elif line.startswith("kernels "):
-                    total = int(line.split()[1])
-                else:
-                    done += 1
-                if total:
-                    say(done, total)
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
-    return total
+
+def _build_launcher(made: Any) -> None:
+    """The C function that launches a kernel; without a GPU's driver there is nothing to link it with."""
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    with contextlib.suppress(Exception):
+        CudaLauncher(made.src, made.metadata)
 
 
 class Progress:
@@ -134,15 +143,15 @@ class Progress:
         sys.stderr.flush()
 
 
-def _marker(job: dict[str, Any]) -> Path:
-    """A file in Triton's cache that stands for "all kernels of this job are here"; it goes when the cache goes."""
+def _marker(names: list[str], capability: int) -> Path:
+    """A file in Triton's cache that stands for "all of these kernels are here"; it goes when the cache goes."""
     import triton
+    from triton.runtime.cache import triton_key
 
-    from matchattention import __version__
-
-    same = {**job, "shape": None, "triton": triton.__version__, "version": __version__, "sources": _sources()}
-    digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:32]
-    return Path(triton.knobs.cache.dir) / f"matchattention-{digest}.json"
+    # Triton's own key takes a while: workers find it here.
+    same = [names, capability, triton_key(), _sources()]
+    digest = hashlib.sha256(json.dumps(same).encode()).hexdigest()[:32]
+    return Path(triton.knobs.cache.dir) / f"matchattention-{digest}"
 
 
 def _sources() -> str:
@@ -178,17 +187,30 @@ def standing_in_for(capability: int) -> Iterator[None]:
         driver._active = before
 
 
+class _Like:
+    """Stands for a tensor, whose memory is not kept."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype, self._apart = tensor.dtype, tensor.data_ptr() % 16
+
+    def data_ptr(self) -> int:
+        """As far from a multiple of 16 as the tensor's, which is all that Triton asks for."""
+        return self._apart
+
+
 def kernels_of(run: Callable[[], object]) -> dict[str, Callable[[], Any]]:
-    """What a function on "meta" tensors would launch: every kernel's signature, and a function that compiles it."""
+    """What a function would launch, on "meta" tensors or real ones: every signature, and what compiles it."""
     from triton.runtime.jit import JITFunction
 
     found: dict[str, Callable[[], Any]] = {}
-    launch = JITFunction.run
+    launch, thread = JITFunction.run, threading.get_ident()
 
-    def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
-        found.setdefault(
-            _signature(self, arguments, named), lambda: launch(self, *arguments, grid=grid, warmup=True, **named)
-        )
+    def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        if threading.get_ident() != thread:
+            return launch(self, *arguments, grid=grid, warmup=warmup, **named)
+        like = [_Like(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+        found.setdefault(_signature(self, like, named), lambda: launch(self, *like, grid=grid, warmup=True, **named))
+        return None
 
     JITFunction.run = note  # type: ignore[method-assign]
     try:
@@ -198,8 +220,8 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def _signature(kernel: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
-    """What Triton tells kernels apart by: types, sizes that are 1 or divisible by 16, and constants."""
+def _signature(kernel: Any, arguments: list[Any], named: dict[str, Any]) -> str:
+    """What Triton tells kernels apart by: types, what is 1 or divisible by 16, and constants."""
     given = {parameter.name: value for parameter, value in zip(kernel.params, arguments)} | named
     parameters = {parameter.name: parameter for parameter in kernel.params}
     parts = []
@@ -207,41 +229,10 @@ def _signature(kernel: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -
         parameter = parameters.get(name)
         if parameter is None or parameter.is_constexpr:  # options such as num_warps are no parameters
             parts.append(f"{name}={value}")
-        elif isinstance(value, torch.Tensor):
-            parts.append(str(value.dtype))
+        elif isinstance(value, _Like):
+            parts.append(f"{value.dtype}{value.data_ptr() == 0}")
         elif isinstance(value, bool) or not isinstance(value, int) or parameter.do_not_specialize:
             parts.append(type(value).__name__)
         else:
             parts.append("1" if value == 1 else f"int{value % 16 == 0}")
     return f"{kernel.__name__} {' '.join(parts)}"
-
-
-def kernels_of_network(config: NetworkConfig, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str, Any]:
-    """`kernels_of` one pass of a fused network on images of (B, 3, H, W)."""
-    from matchattention.models.network import MatchNetwork
-    from matchattention.runtime.fused.network import FusedNetwork
-
-    with torch.device("meta"):
-        network = FusedNetwork(MatchNetwork(config), dtype)
-        image = torch.empty(shape, dtype=torch.uint8)
-        # The estimate of flow has no kernels of ours, and cannot run without numbers.
-        start = torch.empty(2 * shape[0], *shape[2:], 2) if config.task == "flow" else None
-    with torch.inference_mode():
-        return kernels_of(lambda: network(image, image, start))
-
-
-def work(job: dict[str, Any]) -> None:
-    """A worker: compile its share and print a line for each kernel."""
-    config = NetworkConfig.from_dict(job["config"])
-    found = kernels_of_network(config, getattr(torch, job["dtype"]), tuple(job["shape"]))
-    print(f"kernels {len(found)}", flush=True)
-    with standing_in_for(job["capability"]):
-        for index, (name, compile_kernel) in enumerate(found.items()):
-            if index % job["workers"] == job["worker"]:
-                compile_kernel()
-                print(name.split()[0], flush=True)
-
-
-def main() -> None:
-    """A worker's process; see `worker_command`."""
-    work(json.loads(sys.argv[2]))

@@ -25,11 +25,12 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from matchattention.errors import InputError, first_line
 from matchattention.layers.confidence_head import LastStage
 from matchattention.models.network import MatchNetwork
+from matchattention.ops.kernels import TRITON_IS_INSTALLED
 from matchattention.runtime.graph import PassGraph
 from matchattention.runtime.memory import ran_out_of_memory
 from matchattention.runtime.precision import choose_device, choose_precision, on
@@ -89,6 +90,7 @@ class Runtime:
             self._passes["fused"] = fuse(model, self.device, self.dtype)
         self._ways = [name for name in ("fused", "eager") if name in self._passes] if _has_graphs(self.device) else []
         self._captures = True
+        self._ahead: set[tuple[str, _Key]] = set()  # passes whose kernels are compiled, many at a time
         self._met: Counter[_Key] = Counter()
         self._pays_from: dict[_Key, int] = {}  # of shapes whose graphs had to make room
         self._too_large: set[_Key] = set()  # their passes fit into memory, but not a graph's of their own
@@ -156,9 +158,19 @@ class Runtime:
 
     def _in_mode(self, mode: str, key: _Key, call: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, ...]:
         kernels, _, graph = mode.partition("-")
+        if self.device.type == "cuda" and kernels != "compiled" and (kernels, key) not in self._ahead:
+            self._ahead.add((kernels, key))
+            self._compile_ahead(lambda: self._pass(kernels, *call))
         result = self._graph(key, kernels)(*call) if graph else self._pass(kernels, *call)
         self.ran = mode
         return result
+
+    def _compile_ahead(self, run: Callable[[], object]) -> None:
+        if TRITON_IS_INSTALLED:
+            from matchattention.runtime.compiling import compile_ahead
+
+            major, minor = torch.cuda.get_device_capability(self.device)
+            compile_ahead(run, 10 * major + minor)
 
     def _pass(self, kernels: str, image0: Tensor, image1: Tensor, initial: Tensor | None) -> tuple[Tensor, ...]:
         field, last = self._passes[kernels](image0, image1, initial)
@@ -187,8 +199,10 @@ class Runtime:
         return graph
 
 
-def fuse(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """A copy of `model` as a `FusedNetwork`, whose kernels are compiled side by side at its first call.
+def fuse(
+    model: MatchNetwork, device: torch.device, dtype: torch.dtype
+) -> Callable[..., tuple[Tensor, LastStage | None]]:
+    """A copy of `model` as a `FusedNetwork` that takes bytes.
 
     Raises:
         InputError: this network cannot be fused, and why.
@@ -198,24 +212,12 @@ def fuse(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> nn.Mo
         raise InputError(reason)
     from matchattention.runtime.fused.network import FusedNetwork
 
-    return CompiledFirst(FusedNetwork(model, dtype).to(device), dtype)
+    network = FusedNetwork(model, dtype).to(device)
 
+    def matched(image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, LastStage | None]:
+        return network.matched(image0.to(torch.uint8), image1.to(torch.uint8), initial)
 
-class CompiledFirst(nn.Module):
-    """A fused network that takes bytes, and compiles what it launches before its first call."""
-
-    def __init__(self, network: nn.Module, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.network, self.dtype = network, dtype
-        self._compiled = False
-
-    def forward(self, image0: Tensor, image1: Tensor, initial: Tensor | None = None) -> tuple[Tensor, LastStage | None]:
-        if image0.is_cuda and not self._compiled:
-            from matchattention.runtime.compiling import compile_network
-
-            self._compiled = True
-            compile_network(self.network.config, self.dtype, tuple(image0.shape), image0.device)  # type: ignore[arg-type]
-        return self.network.matched(image0.to(torch.uint8), image1.to(torch.uint8), initial)  # type: ignore[operator]
+    return matched
 
 
 def fuses_well(model: MatchNetwork, device: torch.device, dtype: torch.dtype) -> bool:

@@ -1,4 +1,4 @@
-"""Kernels compile for every GPU that counts, within what it has; a first call's workers leave them for the next one.
+"""Kernels compile for every GPU that counts, within what it has; a first call's forks leave them for the next one.
 
 No GPU is needed. Programs run in processes of their own: this one may have Triton in its interpreter.
 """
@@ -13,8 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from matchattention.runtime.compiling import Progress, compile_job, worker_command
-from tests.inference.oracle import TINY
+from matchattention.runtime.compiling import Progress
 
 # Shared memory of a program, bytes, by compute capability (CUDA programming guide, "technical specifications").
 SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
@@ -26,10 +25,22 @@ from dataclasses import replace
 import torch, triton
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import NETWORKS
-from matchattention.runtime.compiling import kernels_of, kernels_of_network, standing_in_for
+from matchattention.runtime.compiling import kernels_of, standing_in_for
+from matchattention.runtime.fused.network import FusedNetwork
 
 TOOL = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 ONCE = {"encoder_depths": (1, 1, 1, 1), "decoder_depths": (1, 1, 1, 1), "initial_layers": 1}
+
+def fused(config):
+    with torch.device("meta"):
+        return FusedNetwork(MatchNetwork(config), torch.float16)
+
+def kernels_of_network(network, height, width):
+    image = torch.empty(1, 3, height, width, dtype=torch.uint8, device="meta")
+    # The estimate of flow has no kernels of ours, and cannot run without numbers.
+    start = torch.empty(2, height, width, 2, device="meta") if network.config.task == "flow" else None
+    with torch.inference_mode():
+        return kernels_of(lambda: network(image, image, start))
 
 def needs(found, capability):
     rows = []
@@ -49,7 +60,7 @@ FUSED = (
     HEAD
     + """
 config = replace(NETWORKS[sys.argv[1]].config, **ONCE)
-print(json.dumps(needs(kernels_of_network(config, torch.float16, (1, 3, 512, 1024)), int(sys.argv[2]))))
+print(json.dumps(needs(kernels_of_network(fused(config), 512, 1024), int(sys.argv[2]))))
 """
 )
 # XL's widths, one block a scale, with what lies between its matrix products.
@@ -86,16 +97,73 @@ with torch.no_grad():
 SIZES = (
     HEAD
     + """
-config = replace(NETWORKS["rt"].config, channels=(32, 32, 32, 32), **ONCE)
+network = fused(replace(NETWORKS["rt"].config, channels=(32, 32, 32, 32), **ONCE))
 sizes = ((512, 1024), (375, 1022), (352, 992), (32, 32))
-print(json.dumps([list(kernels_of_network(config, torch.float16, (1, 3, *size))) for size in sizes]))
+print(json.dumps([list(kernels_of_network(network, *size)) for size in sizes]))
+"""
+)
+SMALL = """
+import json, pathlib, sys, threading
+import torch
+from triton.runtime.jit import JITFunction
+from matchattention.runtime import compiling
+from matchattention.runtime.compiling import compile_ahead, kernels_of
+from matchattention.runtime.kernels.norm import layer_norm
+
+def norm(width, dtype=torch.float16):
+    layer_norm(torch.empty(8, width, dtype=dtype, device="meta"), torch.empty(width, device="meta"), 1e-5)
+"""
+AHEAD = (
+    SMALL
+    + """
+def ahead(*widths):
+    said.clear()
+    return [compile_ahead(lambda: [norm(width) for width in widths], 90), max(said, default=0)]
+
+said = []
+compiling.Progress = lambda: lambda done, total: said.append(done)
+rows = [ahead(32, 64, 32), ahead(64, 32)]
+compiling._met.clear()
+rows += [ahead(64, 32), ahead(64, 128)]
+cubins = pathlib.Path(compiling._marker([], 90)).parent.rglob("*.cubin")
+print(json.dumps([*rows, len({path.parent for path in cubins})]))
+"""
+)
+BROKEN = (
+    SMALL
+    + """
+launch = JITFunction.run
+def run(self, *arguments, **named):
+    assert named["N"] != 64, "no such kernel"
+    return launch(self, *arguments, **named)
+
+JITFunction.run = run
+compiled = compile_ahead(lambda: (norm(32), norm(64)), 90)
+markers = pathlib.Path(compiling._marker([], 90)).parent.glob("matchattention-*")
+print(json.dumps([compiled, len(list(markers)), compile_ahead(lambda: 1 / 0, 90)]))
+"""
+)
+THREADS = (
+    SMALL
+    + """
+launched = []
+JITFunction.run = lambda self, *arguments, **named: launched.append(threading.current_thread().name)
+
+def both():
+    norm(32)
+    other = threading.Thread(target=norm, args=(64,), name="first")
+    other.start()
+    other.join()
+
+assert len(kernels_of(both)) == 1
+print(json.dumps(launched))
 """
 )
 
 
-def run(program: str, *arguments: object):
+def run(program: str, *arguments: object, environment: dict[str, str] | None = None):
     """What a program prints, as JSON."""
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1", **(environment or {})}
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
@@ -142,40 +210,23 @@ def test_one_set_of_kernels_serves_all_sizes() -> None:
     assert extra <= {"depthwise_forward_kernel"}
 
 
-@pytest.mark.kernels
-def test_workers_leave_every_kernel_in_the_cache(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from dataclasses import replace
-
-    config = replace(TINY, encoder_depths=(1, 1, 1, 1), initial_layers=0)
-    job = {"config": config.to_dict(), "dtype": "float16", "shape": [1, 3, 64, 96], "capability": 90}
-    said: list[tuple[int, int]] = []
-    total = compile_job(job, 2, lambda done, total: said.append((done, total)))
-    assert total > 10
-    assert said[-1] == (total, total)
-    assert len({path.parent for path in tmp_path.rglob("*.cubin")}) == total
-    assert compile_job(job, 2, lambda done, total: pytest.fail("compiled again")) == 0
-    assert compile_job({**job, "shape": [1, 3, 96, 96]}, 2, lambda done, total: None) == 0
-    (marker,) = tmp_path.glob("matchattention-*.json")
-    marker.unlink()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")}
-    assert compile_job(job, 1, lambda done, total: None) == total  # found, not made anew
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")} == before
+def test_forks_leave_every_kernel_in_the_cache(tmp_path) -> None:
+    first, again, marked, other, cubins = run(AHEAD, environment={"TRITON_CACHE_DIR": str(tmp_path)})
+    assert first == [2, 2]
+    assert again == [0, 0]  # met by this process
+    assert marked == [0, 0]  # an earlier one left a marker
+    assert other == [1, 1]  # of two kernels one is new
+    assert cubins == 3
 
 
-def test_a_worker_that_fails_leaves_no_marker(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    job = {"config": TINY.to_dict(), "dtype": "no number format", "shape": [1, 3, 64, 96], "capability": 90}
-    assert compile_job(job, 1, lambda done, total: None) == 0
-    assert not list(tmp_path.glob("matchattention-*"))
+def test_what_cannot_be_compiled_is_left_to_its_launch(tmp_path) -> None:
+    compiled, markers, failed = run(BROKEN, environment={"TRITON_CACHE_DIR": str(tmp_path)})
+    assert (compiled, markers) == (1, 0)  # of two kernels
+    assert failed == 0  # nor is an error of the function itself
 
 
-def test_a_worker_finds_the_package_and_no_file_of_the_folder_somebody_works_in(tmp_path) -> None:
-    (tmp_path / "random.py").write_text("raise SystemExit('a file of somebody else')")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    command = worker_command({"config": TINY.to_dict(), "dtype": "no number format"})
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600)
-    assert "no attribute 'no number format'" in done.stderr
+def test_only_the_thread_that_asks_goes_without_its_launches() -> None:
+    assert run(THREADS) == ["first"]
 
 
 def test_progress_is_one_line_at_either_end_where_there_is_no_terminal(capsys) -> None:
