@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from matchattention.inference.consistency import judge_both
-from matchattention.layers.confidence_head import ONE_SIGMA, ConfidenceHead, LastStage, evidence_of
+from matchattention.layers.confidence_head import ONE_SIGMA, ConfidenceHead, Evidence, LastStage, evidence_of
 from matchattention.models.network import MatchNetwork
+from matchattention.ops.kernels import TRITON_IS_INSTALLED
 from matchattention.runtime.cpu.confidence import banded
 
 AUTO = "auto"
@@ -29,8 +31,13 @@ class ConfidenceJudge:
 
     def __init__(self, head: ConfidenceHead | None, device: torch.device, reason: str = "") -> None:
         self.head = None
+        self._fused: Callable[[Evidence, float, float], tuple[Tensor, Tensor]] | None = None
         if head is not None:
             self.head = banded(head) if device.type == "cpu" else head.to(device)
+        if head is not None and device.type == "cuda" and TRITON_IS_INSTALLED:
+            from matchattention.runtime.fused.confidence import FusedHead
+
+            self._fused = FusedHead(head)
         self.reason = reason
 
     def __call__(self, field: Tensor, last: LastStage | None) -> tuple[Tensor, ...]:
@@ -48,8 +55,13 @@ class ConfidenceJudge:
         if self.head is None or last is None:
             return occlusion, agreement
         with torch.autocast(field.device.type, enabled=False):
-            mixture = self.head(evidence_of(field, last, agreement))
-            return occlusion, mixture.within(RIGHT), agreement, mixture.quantile(ONE_SIGMA)
+            evidence = evidence_of(field, last, agreement)
+            if self._fused is not None:
+                confidence, error = self._fused(evidence, RIGHT, ONE_SIGMA)
+            else:
+                mixture = self.head(evidence)
+                confidence, error = mixture.within(RIGHT), mixture.quantile(ONE_SIGMA)
+            return occlusion, confidence, agreement, error
 
 
 def choose_judge(

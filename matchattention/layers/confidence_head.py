@@ -19,9 +19,9 @@ ONE_SIGMA = 0.6827  # share of a normal distribution within one deviation
 SCALE = 4  # px per token of what the head reads
 TOKEN_CUES = 5
 PIXEL_CUES = 4
-_FINEST, _COARSEST = 0.02, 64.0  # px: both scales stay in between
-_FARTHEST = 64.0  # px: views that disagree by more, or not at all in view, count as this far apart
-_QUANTILE_STEPS = 3  # of Newton, from below: the probability is then met to 0.5 %
+FINEST, COARSEST = 0.02, 64.0  # px: both scales stay in between
+FARTHEST = 64.0  # px: views that disagree by more, or not at all in view, count as this far apart
+QUANTILE_STEPS = 3  # of Newton, from below: the probability is then met to 0.5 %
 
 
 class LastStage(NamedTuple):
@@ -89,7 +89,7 @@ class Mixture(NamedTuple):
         # falls convexly, so that steps from below stay there.
         alone = self.narrow * (right / beyond).log(), self.wide * (self.share / beyond).log()
         found = torch.maximum(self.narrow * -math.log(beyond), torch.maximum(*alone))
-        for _ in range(_QUANTILE_STEPS):
+        for _ in range(QUANTILE_STEPS):
             narrow, wide = right * torch.exp(-found / self.narrow), self.share * torch.exp(-found / self.wide)
             found = found + (narrow + wide - beyond) / (narrow / self.narrow + wide / self.wide)
         return found
@@ -148,8 +148,8 @@ class ConfidenceHead(nn.Module):
         decided = self.decided(hidden, pixels)[
             ..., rows - height :, :width
         ]  # `pad_image` padded at the top and at the right
-        narrow = decided[:, 0].exp().clamp(_FINEST, _COARSEST)
-        wide = (narrow * (1 + decided[:, 1].exp())).clamp(max=_COARSEST)
+        narrow = decided[:, 0].exp().clamp(FINEST, COARSEST)
+        wide = (narrow * (1 + decided[:, 1].exp())).clamp(max=COARSEST)
         return Mixture(narrow, wide, decided[:, 2].sigmoid().clamp(1e-4, 1 - 1e-4))
 
     def decided(self, hidden: Tensor, pixels: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ def _pixel_cues(evidence: Evidence) -> Tensor:
     """(B, PIXEL_CUES, H, W): how far views disagree, how far matches lie, how far from the token's, out of view."""
     out_of_view = evidence.agreement <= 0
     # The agreement is exp(-disagreement / 2 px).
-    apart = (-2 * evidence.agreement.clamp(min=1e-30).log()).clamp(max=_FARTHEST)
+    apart = (-2 * evidence.agreement.clamp(min=1e-30).log()).clamp(max=FARTHEST)
     length = evidence.field.norm(dim=-1)
     token = F.interpolate(as_image(evidence.after) * SCALE, scale_factor=SCALE, mode="nearest")
     from_token = (as_image(evidence.field) - token).norm(dim=1)

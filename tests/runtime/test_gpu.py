@@ -59,6 +59,19 @@ def test_images_on_the_gpu_stay_there(model) -> None:
     assert batch.tensors.confidence.shape == (4, 256, 512)
 
 
+def test_confidence_on_a_gpu_is_the_heads(model) -> None:
+    left, right, _ = image_pair(375, 1242, DEVICE)
+    predict = ma.Predictor(model, "cuda", check=False)
+    found = predict(left[0], right[0])
+    judge = predict.judge
+    assert judge._fused is not None
+    judge._fused = None
+    expected = predict(left[0], right[0])
+    assert found.error is not None
+    assert np.abs(found.confidence - expected.confidence).mean() < 2e-3  # convolutions of other kernels
+    assert np.abs(np.log(found.error / expected.error)).mean() < 5e-3
+
+
 def test_a_stream_replays_the_fused_graph_from_the_second_frame_on(model) -> None:
     left, right, _ = image_pair(256, 512, DEVICE)
     arrays = tuple(view[0].permute(1, 2, 0).cpu().numpy() for view in (left, right))
