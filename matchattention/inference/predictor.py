@@ -130,8 +130,13 @@ class Predictor:
         if isinstance(left, Tensor) and isinstance(right, Tensor):
             return self._of_tensors(left, right, initial, bool(check), trace)
         images = read_pair(left, right)
-        self._check(*images, self.check if check is None else check)
-        return self.match(*images, initial=initial, trace=trace)
+        thorough = self.check if check is None else check
+        if self.device.type == "cpu":
+            self._check(*images, thorough)
+            return self.match(*images, initial=initial, trace=trace)
+        result = self.match(*images, initial=initial, trace=trace)
+        self._check(*images, thorough)  # while the GPU works
+        return result
 
     def match(self, left: Image, right: Image, *, initial: Prediction | None = None, trace: bool = False) -> Prediction:
         """`__call__` for two (H, W, 3) uint8 arrays of one size, without any check."""

@@ -23,11 +23,15 @@ _WORSE = 0.1  # share of pixels more that lose their partner before a warm start
 
 
 class _Frame(NamedTuple):
-    """A pair of arrays, and where there is a GPU its views there and when they have arrived; or tensors on that GPU."""
+    """A pair of arrays, its thumbnail, and where there is a GPU its views there and when they have arrived.
+
+    Or tensors on that GPU, and nothing else.
+    """
 
     images: tuple[Any, Any]
-    views: tuple[torch.Tensor, torch.Tensor] | None
-    copied: torch.cuda.Event | None
+    thumbnail: np.ndarray | None = None
+    views: tuple[torch.Tensor, torch.Tensor] | None = None
+    copied: torch.cuda.Event | None = None
 
 
 class VideoPredictor:
@@ -71,17 +75,18 @@ class VideoPredictor:
 
     def _read(self, left: Any, right: Any) -> _Frame:
         if _stays(left, self.predictor) and _stays(right, self.predictor):
-            return _Frame((left, right), None, None)
+            return _Frame((left, right))  # nothing of it is waited for beside a capture
         images = read_pair(left, right)
         if self._copies is None:
-            return _Frame(images, None, None)
+            return _Frame(images, _thumbnail(images[0]))
         with torch.cuda.stream(self._copies):
-            return _Frame(images, self.predictor.upload([images]), self._copies.record_event())
+            views, copied = self.predictor.upload([images]), self._copies.record_event()
+        return _Frame(images, _thumbnail(images[0]), views, copied)
 
     def _next(self, frame: _Frame) -> Prediction:
         if self._last is None and self.predictor.check:
             return self._searched(frame, self.predictor(*frame.images))
-        thumbnail, last = _thumbnail(frame.images[0]), self._last
+        last, thumbnail = self._last, _thumbnail_of(frame)
         same_size = last is not None and last.size == _extent(frame.images[0])[::-1]
         if last is None or not same_size or self._age >= self.refresh or self._cut(thumbnail):
             return self._searched(frame, self._match(frame))
@@ -104,7 +109,7 @@ class VideoPredictor:
 
     def _searched(self, frame: _Frame, result: Prediction) -> Prediction:
         self.searches += 1
-        self._last, self._thumbnail, self._age = result, _thumbnail(frame.images[0]), 0
+        self._last, self._thumbnail, self._age = result, _thumbnail_of(frame), 0
         self._lost = _lost(result)
         return result
 
@@ -164,6 +169,10 @@ def _extent(image: Image | torch.Tensor) -> tuple[int, int]:
     """Height and width."""
     height, width = image.shape[-2:] if isinstance(image, torch.Tensor) else image.shape[:2]
     return height, width
+
+
+def _thumbnail_of(frame: _Frame) -> np.ndarray:
+    return _thumbnail(frame.images[0]) if frame.thumbnail is None else frame.thumbnail
 
 
 def _thumbnail(image: Image | torch.Tensor) -> np.ndarray:

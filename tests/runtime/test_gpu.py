@@ -72,6 +72,13 @@ def test_confidence_on_a_gpu_is_the_heads(model) -> None:
     assert np.abs(np.log(found.error / expected.error)).mean() < 5e-3
 
 
+def test_what_shows_nothing_is_refused_while_the_gpu_works(model) -> None:
+    grey = np.full((256, 512, 3), 128, np.uint8)
+    for check in (False, True):
+        with pytest.raises(ma.InputError, match="one colour"):
+            ma.Predictor(model, "cuda", check=check)(grey, grey)
+
+
 def test_a_stream_replays_the_fused_graph_from_the_second_frame_on(model) -> None:
     left, right, _ = image_pair(256, 512, DEVICE)
     arrays = tuple(view[0].permute(1, 2, 0).cpu().numpy() for view in (left, right))
