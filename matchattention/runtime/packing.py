@@ -24,7 +24,8 @@ class PackedConvolution(nn.Module):
         self.weight = nn.Buffer(weight.to(memory_format=torch.channels_last))
         assert convolution.bias is not None
         self.bias = nn.Buffer(convolution.bias.detach().to(dtype).clone()) if keeps_bias else None
-        self.stride, self.padding = convolution.stride, (convolution.kernel_size[0] // 2,) * 2
+        self.stride, self.dilation = convolution.stride, convolution.dilation
+        self.padding = (convolution.dilation[0] * (convolution.kernel_size[0] // 2),) * 2
         self.relu = relu
         self.one_call = relu
 
@@ -32,11 +33,13 @@ class PackedConvolution(nn.Module):
         image = as_image(tokens)
         if self.one_call and tokens.is_cuda:
             try:
-                made = torch.cudnn_convolution_relu(image, self.weight, self.bias, self.stride, self.padding, (1, 1), 1)
+                made = torch.cudnn_convolution_relu(
+                    image, self.weight, self.bias, self.stride, self.padding, self.dilation, 1
+                )
                 return as_tokens(made).contiguous()
             except RuntimeError:  # not every shape has such an engine
                 self.one_call = False
-        made = F.conv2d(image, self.weight, self.bias, self.stride, self.padding)
+        made = F.conv2d(image, self.weight, self.bias, self.stride, self.padding, self.dilation)
         return as_tokens(F.relu(made) if self.relu else made).contiguous()
 
 

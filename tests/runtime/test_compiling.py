@@ -59,8 +59,20 @@ def needs(found, capability):
 FUSED = (
     HEAD
     + """
+from matchattention.layers.confidence_head import ConfidenceHead, Evidence
+from matchattention.runtime.fused.confidence import FusedHead
+from matchattention.runtime.kernels.agreement import agreement
+
 config = replace(NETWORKS[sys.argv[1]].config, **ONCE)
-print(json.dumps(needs(kernels_of_network(fused(config), 512, 1024), int(sys.argv[2]))))
+found = kernels_of_network(fused(config), 512, 1024)
+with torch.device("meta"):
+    field, position = torch.empty(1, 512, 1024, 2), torch.empty(1, 128, 256, 2)
+    features = torch.empty(1, 128, 256, config.channels[0]).half()
+    evidence = Evidence(features, position, position, field, field[..., 0])
+    head = FusedHead(ConfidenceHead(config.channels[0]))
+with torch.no_grad():
+    found |= kernels_of(lambda: (agreement(field, field, 1.5, 0.02, 2.0), head(evidence, 1.0, 0.6827)))
+print(json.dumps(needs(found, int(sys.argv[2]))))
 """
 )
 # XL's widths, one block a scale, with what lies between its matrix products.
@@ -189,7 +201,14 @@ def assert_fits(rows, capability: int) -> None:
 def test_fused_rt_fits(capability: int) -> None:
     rows = run(FUSED, "rt", capability)
     names = {name for name, *_ in rows}
-    assert {"block_attention_kernel", "contract_kernel", "convex_kernel", "stereo_transport_kernel"} <= names
+    expected = {
+        "block_attention_kernel",
+        "contract_kernel",
+        "convex_kernel",
+        "stereo_transport_kernel",
+        "decide_kernel",
+    }
+    assert expected <= names
     assert_fits(rows, capability)
 
 

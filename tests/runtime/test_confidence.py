@@ -32,8 +32,9 @@ def evidence(size, channels, pairs=1):
     [((60, 90), {"channels": 24}, 2), ((32, 64), {"channels": 32, "width": 20, "pixel_channels": 3}, 1)],
     ids=["padded batch", "odd widths"],
 )
+@pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-4), (torch.float16, 5e-3)])
 @torch.no_grad()
-def test_answers_as_the_head_does(size, shape, pairs):
+def test_answers_as_the_head_does(size, shape, pairs, dtype, allowed):
     torch.manual_seed(5)
     head = ConfidenceHead(**shape).to(DEVICE)
     for parameter in head.parameters():
@@ -43,10 +44,10 @@ def test_answers_as_the_head_does(size, shape, pairs):
     seen = evidence(size, shape["channels"], pairs)
     assert (seen.agreement == 0).any()
     mixture = head(seen)
-    confidence, error = FusedHead(head)(seen, 1.0, 0.6827)
+    confidence, error = FusedHead(head, dtype)(seen, 1.0, 0.6827)
     assert confidence.shape == error.shape == (pairs, *size)
-    torch.testing.assert_close(confidence, mixture.within(1.0), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(error, mixture.quantile(0.6827), rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(confidence, mixture.within(1.0), rtol=allowed, atol=allowed)
+    torch.testing.assert_close(error, mixture.quantile(0.6827), rtol=20 * allowed, atol=10 * allowed)
 
 
 @torch.no_grad()

@@ -18,9 +18,9 @@ from matchattention.layers.confidence_head import (
     ConfidenceHead,
     Evidence,
 )
-from matchattention.layers.tokens import as_image, as_tokens
 from matchattention.runtime.kernels.confidence import decide_kernel, token_cues_kernel
 from matchattention.runtime.kernels.rows import padded
+from matchattention.runtime.packing import PackedConvolution
 
 TOKENS = 32  # of a program: with more, its pixels leave no register free
 EIGHT = 8  # channels that the convolutions' kernels read at a time
@@ -31,15 +31,17 @@ class FusedHead(nn.Module):
 
     Args:
         head: with its weights in fp32.
+        dtype: of its convolutions; PyTorch's own for fp32 round as fp16's do, to ten bits.
     """
 
-    def __init__(self, head: ConfidenceHead) -> None:
+    def __init__(self, head: ConfidenceHead, dtype: torch.dtype = torch.float16) -> None:
         super().__init__()
         self.mean, self.deviation = nn.Buffer(head.mean.clone()), nn.Buffer(head.deviation.clone())
-        weight = head.enter.weight.detach()
-        self.inputs = weight.shape[1] + -weight.shape[1] % EIGHT
-        self.enter = _convolution(head.enter, F.pad(weight, (0, 0, 0, 0, 0, self.inputs - weight.shape[1])))
-        self.near, self.far = _convolution(head.near), _convolution(head.far)
+        enter = copy.deepcopy(head.enter)
+        enter.weight.data = F.pad(enter.weight.data, (0, 0, 0, 0, 0, -enter.in_channels % EIGHT))
+        self.enter, self.near, self.far = (
+            PackedConvolution(layer, dtype, relu=True) for layer in (enter, head.near, head.far)
+        )
         self.hand = nn.Buffer(head.hand_down.weight.detach().flatten(1).clone())
         self.hand_bias = nn.Buffer(_bias(head.hand_down))
         self.mix = nn.Buffer(torch.cat((head.mix.weight.detach().flatten(1), _bias(head.mix)[:, None]), 1))
@@ -52,7 +54,7 @@ class FusedHead(nn.Module):
         tokens = images * down * across
         grid = (-(-tokens // TOKENS),)
         sizes = (*field.shape[1:3], down, across, tokens)
-        cues = self.mean.new_empty(images, down, across, self.inputs)
+        cues = self.enter.weight.new_empty(images, down, across, self.enter.weight.shape[1])
         token_cues_kernel[grid](
             features,
             before,
@@ -65,16 +67,15 @@ class FusedHead(nn.Module):
             *sizes,
             C=channels,
             CB=padded(channels),
-            OUT=self.inputs,
+            OUT=cues.shape[-1],
             SCALE=SCALE,
             FARTHEST=FARTHEST,
             T=TOKENS,
             num_warps=4,
         )
-        hidden = F.relu_(self.enter(as_image(cues)))
-        hidden = hidden + F.relu_(self.near(hidden))
-        hidden = hidden + F.relu_(self.far(hidden))
-        hidden = as_tokens(hidden).contiguous()
+        hidden = self.enter(cues)
+        hidden = hidden + self.near(hidden)
+        hidden = hidden + self.far(hidden)
         confidence, error = torch.empty_like(agreement), torch.empty_like(agreement)
         decide_kernel[grid](
             hidden,
@@ -109,10 +110,3 @@ class FusedHead(nn.Module):
 def _bias(layer: nn.Conv2d) -> Tensor:
     assert layer.bias is not None
     return layer.bias.detach().clone()
-
-
-def _convolution(layer: nn.Conv2d, weight: Tensor | None = None) -> nn.Conv2d:
-    """A copy whose channels are last in memory; perhaps with this weight."""
-    made = copy.deepcopy(layer).requires_grad_(False)
-    made.weight.data = (made.weight if weight is None else weight).data.to(memory_format=torch.channels_last)
-    return made

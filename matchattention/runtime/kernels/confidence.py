@@ -151,7 +151,7 @@ def decide_kernel(
     pixels: tl.constexpr = SCALE * SCALE
     channel = tl.arange(0, WB)
     known = channel[None, :] < WIDTH
-    hidden = tl.load(hidden_pointer + token[:, None] * WIDTH + channel[None, :], mask=known, other=0.0)
+    hidden = tl.load(hidden_pointer + token[:, None] * WIDTH + channel[None, :], mask=known, other=0.0).to(tl.float32)
     sub = tl.arange(0, pixels)
     handed = ()
     for part in tl.static_range(PIXEL):
