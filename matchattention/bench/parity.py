@@ -66,6 +66,7 @@ def cases(device: torch.device, dtype: torch.dtype = torch.float16) -> dict[str,
     made["initial estimate, 32 columns"] = functools.partial(estimate, device, dtype, (16, 32))
     made |= {f"convex upsampling x{f}": functools.partial(upsampling, device, dtype, f, (64, 128)) for f in (2, 4)}
     made["occlusion and confidence"] = functools.partial(agreement, device)
+    made["confidence head"] = functools.partial(confidence_head, device, dtype, (128, 256))
     made["renderer: rays"] = functools.partial(renderer_rays, device)
     made["renderer: colours"] = functools.partial(renderer_colours, device)
     made["rt lean, 1024x512"] = functools.partial(network, device, "eager", (512, 1024))
@@ -248,6 +249,31 @@ def agreement(device: torch.device) -> Parity:
 
     smooth = _random(device, 1, 512, 1024, 2, scale=0.3)
     return compare(run, plain, (smooth - 9.25, 9.25 - smooth))
+
+
+def confidence_head(device: torch.device, dtype: torch.dtype, size: tuple[int, int]) -> Parity:
+    """The probability of being within a pixel, of tokens at 1/4; its convolutions are in the number format."""
+    from matchattention.layers.confidence_head import ONE_SIGMA, SCALE, ConfidenceHead, Evidence
+    from matchattention.runtime.fused.confidence import FusedHead
+
+    torch.manual_seed(0)
+    head = ConfidenceHead(32).requires_grad_(False).to(device)
+    head.decide.weight *= 10  # a new one says nearly the same of every pixel
+    fused = FusedHead(head, dtype)
+
+    def plain(*seen: Tensor) -> Tensor:
+        exact = seen[0].dtype == torch.float64
+        with torch.autocast(device.type, dtype, enabled=not exact):
+            return copy.deepcopy(head).to(seen[0].dtype)(Evidence(*seen)).within(1.0)
+
+    def run(*seen: Tensor) -> Tensor:
+        return fused(Evidence(*seen), 1.0, ONE_SIGMA)[0]
+
+    positions = _random(device, 1, *size, 2, seed=1), _random(device, 1, *size, 2, seed=2)
+    pixels = [SCALE * side for side in size]
+    field = _random(device, 1, *pixels, 2, seed=3, scale=6)
+    agreement = _random(device, 1, *pixels, seed=4).sigmoid()
+    return compare(run, plain, (_random(device, 1, *size, 32), *positions, field, agreement))
 
 
 @functools.lru_cache(maxsize=1)

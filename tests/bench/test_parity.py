@@ -21,6 +21,7 @@ SMALL = {
     "fused-2d": lambda: parity.fused_block(DEVICE, FP16, 16, (4, 8), (4, 4)),
     "estimate": lambda: parity.estimate(DEVICE, FP16, (2, 16)),
     "upsampling": lambda: parity.upsampling(DEVICE, FP16, 2, (4, 8)),
+    "confidence": lambda: parity.confidence_head(DEVICE, FP16, (4, 8)),
 }
 
 
@@ -69,6 +70,7 @@ def test_every_kind_of_kernel_has_a_row() -> None:
         "convex",
         "renderer",
         "estimate",
+        "confidence head",
     ):
         assert kind in rows
 
