@@ -116,7 +116,7 @@ print(json.dumps([list(kernels_of_network(network, *size)) for size in sizes]))
 )
 SMALL = """
 import json, pathlib, sys, threading
-import torch
+import torch, triton
 from triton.runtime.jit import JITFunction
 from matchattention.runtime import compiling
 from matchattention.runtime.compiling import compile_ahead, kernels_of
@@ -138,7 +138,12 @@ rows = [ahead(32, 64, 32), ahead(64, 32)]
 compiling._met.clear()
 rows += [ahead(64, 32), ahead(64, 128)]
 cubins = pathlib.Path(compiling._marker([], 90)).parent.rglob("*.cubin")
-print(json.dumps([*rows, len({path.parent for path in cubins})]))
+hits = []
+triton.knobs.compilation.listener = lambda cache_hit, **more: hits.append(cache_hit)
+with compiling.standing_in_for(90):
+    for launch in kernels_of(lambda: (norm(32), norm(64), norm(256))).values():
+        launch()
+print(json.dumps([*rows, len({path.parent for path in cubins}), hits]))
 """
 )
 BROKEN = (
@@ -230,12 +235,13 @@ def test_one_set_of_kernels_serves_all_sizes() -> None:
 
 
 def test_forks_leave_every_kernel_in_the_cache(tmp_path) -> None:
-    first, again, marked, other, cubins = run(AHEAD, environment={"TRITON_CACHE_DIR": str(tmp_path)})
+    first, again, marked, other, cubins, hits = run(AHEAD, environment={"TRITON_CACHE_DIR": str(tmp_path)})
     assert first == [2, 2]
     assert again == [0, 0]  # met by this process
     assert marked == [0, 0]  # an earlier one left a marker
     assert other == [1, 1]  # of two kernels one is new
     assert cubins == 3
+    assert hits == [True, True, False]  # what a launch finds, and what was not compiled ahead
 
 
 def test_what_cannot_be_compiled_is_left_to_its_launch(tmp_path) -> None:

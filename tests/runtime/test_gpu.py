@@ -1,5 +1,10 @@
 """What only a GPU can show: CUDA graphs, fp16 at real sizes, images that stay there."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +75,37 @@ def test_confidence_on_a_gpu_is_the_heads(model) -> None:
     assert found.error is not None
     assert np.abs(found.confidence - expected.confidence).mean() < 2e-3  # convolutions of other kernels
     assert np.abs(np.log(found.error / expected.error)).mean() < 5e-3
+
+
+FIRST_CALL = """
+import json, sys
+import torch, triton
+import matchattention as ma
+from matchattention.bench.network import load_or_create
+
+missed = []
+
+def listen(src, cache_hit, **more):
+    if not cache_hit:
+        missed.append(src.name)
+
+triton.knobs.compilation.listener = listen
+predict = ma.Predictor(load_or_create("rt")[0], "cuda", mode=sys.argv[1], check=False)
+for size in ((256, 512), (352, 992)):
+    left, right = torch.randint(0, 256, (2, 3, *size), dtype=torch.uint8, device="cuda")
+    predict(left, right, initial=predict(left, right)).disparity
+print(json.dumps(missed))
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "eager"])
+def test_a_first_call_finds_every_kernel_compiled(tmp_path, mode) -> None:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", FIRST_CALL, mode]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == []
+    assert "compiling GPU kernels" in done.stderr
 
 
 def test_what_shows_nothing_is_refused_while_the_gpu_works(model) -> None:
