@@ -28,6 +28,7 @@ MOST_WORKERS = 16
 PATIENCE_S = 60.0  # without a kernel that is done: what is missing is left to its launch
 
 _met: set[tuple[int, str]] = set()  # by this process: a GPU's capability, and a kernel's signature
+_one_looks = threading.Lock()  # at what is launched, at a time
 
 
 def compile_ahead(run: Callable[[], object], capability: int) -> int:
@@ -203,7 +204,7 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Callable[[], Any]]:
     from triton.runtime.jit import JITFunction
 
     found: dict[str, Callable[[], Any]] = {}
-    launch, thread = JITFunction.run, threading.get_ident()
+    thread = threading.get_ident()
 
     def note(self: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
         if threading.get_ident() != thread:
@@ -212,11 +213,13 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Callable[[], Any]]:
         found.setdefault(_signature(self, like, named), lambda: launch(self, *like, grid=grid, warmup=True, **named))
         return None
 
-    JITFunction.run = note  # type: ignore[method-assign]
-    try:
-        run()
-    finally:
-        JITFunction.run = launch  # type: ignore[method-assign]
+    with _one_looks:
+        launch = JITFunction.run
+        JITFunction.run = note  # type: ignore[method-assign]
+        try:
+            run()
+        finally:
+            JITFunction.run = launch  # type: ignore[method-assign]
     return found
 
 

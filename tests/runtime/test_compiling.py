@@ -164,7 +164,7 @@ THREADS = (
     SMALL
     + """
 launched = []
-JITFunction.run = lambda self, *arguments, **named: launched.append(threading.current_thread().name)
+JITFunction.run = usual = lambda self, *arguments, **named: launched.append(threading.current_thread().name)
 
 def both():
     norm(32)
@@ -173,6 +173,17 @@ def both():
     other.join()
 
 assert len(kernels_of(both)) == 1
+entered, release = threading.Event(), threading.Event()
+first = threading.Thread(target=kernels_of, args=(lambda: (entered.set(), release.wait()),))
+first.start()
+entered.wait()
+second = threading.Thread(target=kernels_of, args=(lambda: norm(32),))
+second.start()
+second.join(0.2)
+release.set()
+first.join()
+second.join()
+assert JITFunction.run is usual
 print(json.dumps(launched))
 """
 )
