@@ -119,6 +119,8 @@ def _ways(
         found = measure(waited, torch.device("cpu"), seconds)  # by the clock: what a user waits for
         return {**found.to_dict(), "ms_a_pair": found.median_ms / pairs, "mode": predict.runtime.ran}
 
+    uploaded = predict.upload([(left, right)])
+    yield "network and confidence alone", lambda: timed(lambda: predict.runtime.run(*uploaded))
     yield "arrays, cold", lambda: timed(lambda: read_all(predict(left, right)))
     yield "arrays, warm start", lambda: timed(lambda: read_all(predict(left, right, initial=first)))
     yield "arrays, disparity alone", lambda: timed(lambda: predict(left, right).disparity)

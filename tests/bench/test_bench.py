@@ -242,7 +242,8 @@ def test_predictor_times_every_way_in_and_out(monkeypatch):
     keep = lambda results: kept.append(len(results["ways"]))  # noqa: E731
     results = bench_predictor(torch.device("cpu"), "rt", (32, 64), "fp32", 0.0, False, said.append, keep)
     ways = results["ways"]
-    assert list(ways)[:6] == [
+    assert list(ways)[:7] == [
+        "network and confidence alone",
         "arrays, cold",
         "arrays, warm start",
         "arrays, disparity alone",
@@ -255,7 +256,7 @@ def test_predictor_times_every_way_in_and_out(monkeypatch):
     assert all(row["ms_a_pair"] > 0 for row in ways.values()), ways
     assert {row["mode"] for row in ways.values() if "mode" in row} == {"eager"}
     assert results["batch_gain"] > 0
-    assert kept == list(range(1, 9))
+    assert kept == list(range(1, 10))
 
 
 def test_ways_compare_like_with_like(monkeypatch):
