@@ -72,8 +72,8 @@ class SelfAttention(nn.Module):
         placed = place.place(state, d + 2, config.heads, own=True)
         found = F.embedding(placed.keys, kv.reshape(-1, 2 * inner)).float()  # (2B, H, W, heads, keys, 2 inner)
         k, v = found.split(inner, -1)
-        scores = similarity(q.float().unsqueeze(-2), k, config.similarity)
-        weights = place.sample(scores, placed.shares)  # (2B, H, W, heads, keys)
+        costs = cost(q.float().unsqueeze(-2), k, config.similarity)
+        weights = place.sample(costs, placed.shares)  # (2B, H, W, heads, keys)
         attended = (weights.unsqueeze(-1) * v).sum(-2).flatten(-2)
         return state + self.out(attended.to(normed.dtype)).float()
 
@@ -96,15 +96,14 @@ class CrossAttention(nn.Module):
     def forward(self, state: Tensor, place: Map) -> Tensor:
         config, d = self.config, self.config.channels
         inner = d // config.compression
-        split = (config.heads, -1)
         normed = self.norm(state[..., : d + 2])
         q, kv, *gate = self.qkvg(normed).split((inner, 2 * inner, *([inner] if config.gate else [])), -1)
         placed = place.place(state, d, 1, own=False)
         found = F.embedding(placed.keys, kv.reshape(-1, 2 * inner)).float()  # (2B, H, W, keys, 2 inner)
-        k, v = found.unflatten(-1, split).chunk(2, -1)  # (2B, H, W, keys, heads, c)
-        q = q.float().unflatten(-1, split).unsqueeze(-3)
-        scores = similarity(q, k, config.similarity).transpose(-1, -2)
-        weights = place.sample(scores, placed.shares)  # (2B, H, W, heads, keys)
+        k, v = found.unflatten(-1, (config.heads, -1)).chunk(2, -1)  # (2B, H, W, keys, heads, c)
+        q = q.float().unflatten(-1, (1, config.heads, -1))
+        costs = cost(q, k, config.similarity).transpose(-1, -2)
+        weights = place.sample(costs, placed.shares)  # (2B, H, W, heads, keys)
         attended = (weights.transpose(-1, -2).unsqueeze(-1) * v).sum(-3).flatten(-2)
         if gate:
             attended = attended * F.silu(gate[0]).float()
@@ -152,9 +151,9 @@ class Block(nn.Module):
         return self.feedforward(self.cross(self.first(state, place), place))
 
 
-def similarity(q: Tensor, k: Tensor, kind: str) -> Tensor:
-    """Scores over the last axis; the scale c^(-1/2) is in the weights already."""
-    return -(q - k).abs().sum(-1) if kind == "l1" else (q * k).sum(-1)
+def cost(q: Tensor, k: Tensor, kind: str) -> Tensor:
+    """Minus the similarity, over the last axis; its scale c^(-1/2) is in the weights already."""
+    return (q - k).abs().sum(-1) if kind == "l1" else -(q * k).sum(-1)
 
 
 def agreement(cross: Tensor, place: Map) -> Tensor:

@@ -104,9 +104,9 @@ class Map:
             return Placed(first.unsqueeze(-1) * self.heads + self.own, shares)
         return Placed(first + self.other, shares)
 
-    def sample(self, scores: Tensor, shares: Tensor) -> Tensor:
-        """CAS: weights (..., keys) from scores (..., keys); a softmax in each sub-window, weighted and added."""
-        parts = (scores.unsqueeze(-2) + self.mask).softmax(-1)  # (..., sub-windows, keys)
+    def sample(self, costs: Tensor, shares: Tensor) -> Tensor:
+        """CAS: weights (..., keys) from costs (..., keys); a softmax in each sub-window, weighted and added."""
+        parts = (self.mask - costs.unsqueeze(-2)).softmax(-1)  # (..., sub-windows, keys)
         return (parts * shares).sum(-2)
 
 
