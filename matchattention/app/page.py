@@ -152,14 +152,15 @@ class Page:
         self._refresh()
 
     async def _run_example(self, name: str) -> None:
-        files = example(name)
+        files = example(name, self._predictor.task)
         for side, path in zip(PHOTOS, (files.left, files.right)):
-            shown = f"{name} {side}.png"
+            shown = f"{name} {path.name}"
             replaced = self._session.put(side, await asyncio.to_thread(open_photo, path, shown, self._limits))
             if replaced is not None:
                 self._worker.afterwards(partial(replaced.unlink, missing_ok=True))
-        self._session.camera = StereoCamera.from_file(files.camera)
-        self._session.camera_name = files.camera.name
+        if files.camera is not None:
+            self._session.camera = StereoCamera.from_file(files.camera)
+            self._session.camera_name = files.camera.name
         await self._run()
 
     async def _run(self) -> None:

@@ -33,10 +33,11 @@ _EXAMPLES = """examples:
   matchattention predict both.png --side-by-side --output result
   matchattention predict stereo.mp4 --side-by-side --output depth.mp4
   matchattention predict --live 0 1                                     two cameras, in a window
-  matchattention predict frame1.png frame2.png --task flow --model FILE --output result
-  matchattention predict video.mp4 --task flow --model FILE --output flow.mp4     each frame to the next
-  matchattention predict frames --task flow --model FILE --output flows           a folder of frames, likewise
+  matchattention predict frame1.png frame2.png --task flow --output result
+  matchattention predict video.mp4 --task flow --output flow.mp4        each frame to the next
+  matchattention predict frames --task flow --output flows              a folder of frames, likewise
   matchattention predict --example --output output/demo
+  matchattention predict --example --task flow --output output/motion
 
 For stereo the images must be rectified: the same thing on the same row in both. `matchattention rectify` does that.
 Swapped views and vertical error are measured and refused; --no-check goes on all the same.
@@ -51,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or side-by-side image or video; for flow also one video or folder of frames",
     )  # fmt: skip
     parser.add_argument("--output", metavar="DIR", help="folder for the results, or a video file (.mp4, .avi)")
-    parser.add_argument("--model", default=None, help="shipped model, .safetensors or released .pth file (default rt)")
+    parser.add_argument(
+        "--model", default=None, help="shipped model, .safetensors or released .pth file (default rt; flow: rt-flow)"
+    )
     parser.add_argument("--task", choices=("stereo", "flow"), default="stereo", help="what the model is for")
     parser.add_argument(
         "--engine", choices=("onnx", "openvino", "ray"),
@@ -92,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerun", nargs="?", const="", metavar="FILE.rrd", help="show in the Rerun viewer, or save for it"
     )
     parser.add_argument(
-        "--example", nargs="?", const="donkey", metavar="NAME", help="use a bundled pair: donkey or workbench"
+        "--example", nargs="?", const="", metavar="NAME", help="use a bundled pair: donkey or workbench; for flow drive"
     )
     from matchattention.cli.predict_archive import add_archive_arguments
 
@@ -112,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not 0 <= arguments.min_confidence <= 1:
         raise InputError(f"--min-confidence is between 0 and 1, not {arguments.min_confidence:g}.")
     _check_only(arguments)
-    if arguments.baseline is not None and arguments.camera is None and arguments.example is None:
+    if arguments.baseline is not None and arguments.camera is None and not _has_example_camera(arguments):
         raise InputError("--baseline belongs to a calibration: give --camera too, or leave it out.")
     if arguments.threads is not None:
         arguments.threads = _use_threads(arguments.threads)
@@ -154,7 +157,7 @@ def _check_only(arguments: argparse.Namespace) -> None:
     if arguments.only is None:
         return
     arguments.only = kinds_of(arguments.only)
-    has_camera = arguments.camera is not None or arguments.example is not None
+    has_camera = arguments.camera is not None or _has_example_camera(arguments)
     check_kinds(arguments.only, arguments.task, camera=has_camera)
     if "explain" in arguments.only:
         arguments.explain = True
@@ -183,16 +186,22 @@ def _use_threads(count: int) -> int:
     return count
 
 
+def _has_example_camera(arguments: argparse.Namespace) -> bool:
+    return arguments.example is not None and arguments.task == "stereo"
+
+
 def _use_example(arguments: argparse.Namespace) -> None:
     from matchattention.examples import example
     from matchattention.exporting.predictor import is_exported
 
     if arguments.inputs:
         raise InputError("--example uses a bundled pair: leave the inputs out.")
-    files = example(arguments.example)
+    files = example(arguments.example or None, arguments.task)
     arguments.inputs = [str(files.left), str(files.right)]
-    arguments.camera = arguments.camera or str(files.camera)
     arguments.explain = not is_exported(arguments.model) and "explain" in (arguments.only or ["explain"])
+    if files.camera is None:
+        return
+    arguments.camera = arguments.camera or str(files.camera)
     if arguments.max_depth == float("inf"):
         arguments.max_depth = 8.0  # a room
 

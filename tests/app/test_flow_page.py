@@ -69,7 +69,7 @@ def test_two_frames_in_motion_out(browser, flow_address, tmp_path) -> None:
     button = page.get_by_role("button", name="Compute motion")
     button.wait_for()
     assert not page.get_by_text("Camera file").is_visible()
-    assert not page.get_by_text("or try an example").is_visible()
+    assert page.get_by_text("or try an example").is_visible()
     for slot, path in (("First frame", first), ("Second frame", second)):
         page.get_by_label(slot, exact=True).set_input_files(path)
         page.locator(".drop-zone.filled", has_text=Path(path).name).wait_for()
@@ -87,3 +87,12 @@ def test_two_frames_in_motion_out(browser, flow_address, tmp_path) -> None:
     assert read_flo(download.value.path()).shape == (96, 160, 2)
     assert complaints == []
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+
+
+def test_the_example_moves(browser, flow_address) -> None:
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(SLOW)
+    page.goto(flow_address)
+    page.get_by_role("button", name="drive", exact=True).click()
+    page.locator(".drop-zone.filled", has_text="drive frame2.png, 704x396").wait_for()
+    page.locator(".viewer[data-ready=true]").wait_for()

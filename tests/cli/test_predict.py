@@ -177,7 +177,7 @@ MISTAKES = {
     "too many inputs": "3 inputs came",
     "no input": "Give LEFT and RIGHT",
     "example with inputs": "leave the inputs out",
-    "unknown example": "choose one of donkey, workbench",
+    "unknown example": "choose donkey or workbench",
     "empty folder": "No pairs were found",
     "glob of nothing": "no image",
     "not a video": "not a video",

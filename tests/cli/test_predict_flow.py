@@ -148,3 +148,19 @@ def test_the_python_stream_carries_too(flow_checkpoint, starts) -> None:
     results = list(video.frames(pairwise(frames(3))))
     assert [start is None for _, start in starts[:2]] == [True, False]
     assert results[1].flow.shape == (64, 96, 2)
+
+
+def test_the_example_needs_no_camera(tmp_path, flow_checkpoint, capsys) -> None:
+    out, rest = tmp_path / "out", ["--task", "flow", "--model", flow_checkpoint]
+    assert main(["predict", "--example", "--only", "flow", "--output", str(out), *rest]) == 0
+    assert read_flo(out / "flow.flo").shape == (396, 704, 2)
+    for options, said in (
+        (["--baseline", "0.1"], "--baseline belongs to a calibration"),
+        (["--only", "depth"], "no depth"),
+        (["--camera", "camera.json"], "a flow model has none"),
+    ):
+        assert main(["predict", "--example", "--output", str(tmp_path / "other"), *options, *rest]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["predict", "--example", "donkey", "--output", str(tmp_path / "other"), *rest]) == 2
+    assert "choose drive" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
