@@ -16,12 +16,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchattention.ops.triton_overlap import overlapping, wait_for_previous
+
 PLAIN = tl.constexpr(0)
 GATE = tl.constexpr(1)
 GATE_BACKWARD = tl.constexpr(2)
 
 # Elements of one program's row, four a thread: with eight, nine weights each would crowd out everything else.
 ROW_ELEMENTS = 512
+# Output rows of one program, forward.
+ROWS = 4
 
 
 @triton.jit
@@ -96,6 +100,7 @@ def depthwise_forward_kernel(
     TILE_Y: tl.constexpr,
     TILE_X: tl.constexpr,
     CB: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     image, first, x, channel = strip(tiles_x, tiles_y, width, CHANNELS, TILE_Y, TILE_X, CB)
     exists = channel_exists(channel, CHANNELS, CB)
@@ -106,6 +111,7 @@ def depthwise_forward_kernel(
     sums = ()
     for _ in tl.static_range(TILE_Y):
         sums = sums + (start,)
+    wait_for_previous(OVERLAP)
     base = x_pointer + image * (X_BATCH * X_UNIT)
     for r in tl.static_range(TILE_Y + 2):
         left = load_row(base, first + r - 1, x - 1, height, width, X_ROW * X_UNIT, X_COLUMN, channel, exists)
@@ -325,7 +331,7 @@ def _launch(
     grad: Tensor | None = None,
     grad_value: Tensor | None = None,
 ) -> None:
-    strips = cut(x, rows=4)
+    strips = cut(x, ROWS)
     weight = taps_in_order(weight)
     value = x if value is None else value
     grad_value = x if grad_value is None else grad_value
@@ -343,6 +349,7 @@ def _launch(
         HAS_BIAS=bias is not None,
         MODE=mode.value,
         num_warps=4,
+        **overlapping(),
         **strides("X", x),
         **strides("VALUE", value),
         **strides("GRAD_VALUE", grad_value),

@@ -18,7 +18,7 @@ from matchattention.runtime.fused import blocks, rows
 from matchattention.runtime.fused import network as fused_network
 from matchattention.runtime.fused.blocks import FusedStage, pack_position
 from matchattention.runtime.fused.network import FusedNetwork, FusedStereoEstimate, why_not_fused
-from matchattention.runtime.fused.rows import Tile, tile_of
+from matchattention.runtime.fused.tiles import EACH, TILES, Tile, tile_of
 from matchattention.runtime.kernels import stem
 from matchattention.runtime.kernels.stem import instance_norm_gelu
 from matchattention.runtime.prepared import prepare
@@ -50,14 +50,15 @@ def test_equals_the_network(change, size):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
 
 
+@pytest.mark.parametrize("tile", [Tile(16, 16, 4, shares=4), Tile(16, 16, 4, apart=True, rows=32, stages=2)])
 @torch.no_grad()
-def test_any_tile_gives_the_same(monkeypatch):
+def test_any_tile_gives_the_same(monkeypatch, tile):
     stage = FusedStage(list(lively(SMALL).stages[0]), torch.float32).to(DEVICE)
     features = torch.randn(2, 3, 10, 32, device=DEVICE)
     position = pack_position(torch.randn(2, 3, 10, 2, device=DEVICE), torch.randn(2, 3, 10, 4, 2, device=DEVICE))
     expected = stage(features, position)
     for module in (blocks, rows):
-        monkeypatch.setattr(module, "tile_of", lambda *asked: Tile(16, 16, 4, 4))
+        monkeypatch.setattr(module, "tile_of", lambda *asked: tile)
     for found, usual in zip(stage(features, position), expected):
         torch.testing.assert_close(found, usual, rtol=1e-4, atol=1e-4)
 
@@ -66,6 +67,13 @@ def test_small_maps_share_their_columns_and_large_ones_do_not():
     assert tile_of("cross", 256, 1024, 1024).shares == 4
     assert tile_of("cross", 256, 1024, 64 * 1024).shares == 1
     assert tile_of("contract", 256, 192, 1024).shares == 1
+    assert tile_of("project", 256, 192, 1024).shares == 3  # no program without columns
+
+
+def test_each_tile_of_columns_may_have_a_program(monkeypatch):
+    monkeypatch.setitem(TILES["project"], 256, Tile(64, 128, 8, shares=EACH))
+    assert {tile_of("project", 200, 1000, tokens).shares for tokens in (64, 10**6)} == {8}
+    assert tile_of("project", 256, 24, 64)[:4] == (64, 32, 8, 1)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A stage of MATBlocks in four kernels a block: self-attention, cross-attention, gate, contraction."""
+"""A stage of MATBlocks in four to seven kernels a block: self-attention, cross-attention, gate, contraction."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from matchattention.layers.block import MATBlock, SelfMatchAttention
 from matchattention.layers.feedforward import ConvGLU
 from matchattention.ops.match_attention.triton_tiles import window_limits
+from matchattention.ops.triton_overlap import overlapping
 from matchattention.runtime.fused.rows import (
-    STAGES,
     PackedContraction,
     PackedMixing,
     PackedProjection,
     contract,
     residual_dtype,
     shift_norm_project,
-    tile_of,
 )
+from matchattention.runtime.fused.tiles import tile_of
 from matchattention.runtime.kernels.block import block_attention_kernel
 from matchattention.runtime.kernels.rows import padded
 
@@ -140,7 +140,8 @@ class FusedStage(nn.Module):
         dtype = after.matrix.dtype
         new_features = torch.empty_like(features, dtype=residual_dtype(channels, dtype))
         new_position = torch.empty_like(position)
-        result = features.new_empty((*features.shape[:3], after.outputs), dtype=dtype)
+        outputs = 0 if tile.apart else after.outputs
+        result = features.new_empty((*features.shape[:3], max(outputs, 1)), dtype=dtype)
         rows, columns = config.window
         block_attention_kernel[(images * tiles_y * tiles_x, tile.shares)](
             features,
@@ -174,7 +175,7 @@ class FusedStage(nn.Module):
             SHIFTS=out.shifts,
             E=after.positions,
             EP=position.shape[-1],
-            N=after.outputs,
+            N=outputs,
             NB=tile.columns,
             SHARES=tile.shares,
             HAS_BIAS=after.bias is not None,
@@ -189,6 +190,9 @@ class FusedStage(nn.Module):
             TILE_Y=tile_y,
             TILE_X=tile_x,
             num_warps=tile.warps,
-            num_stages=STAGES,
+            num_stages=tile.stages,
+            **overlapping(),
         )
+        if tile.apart:
+            _, result = shift_norm_project(new_features, None, after, new_position, block.beta)
         return new_features, new_position, result

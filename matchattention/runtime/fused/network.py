@@ -17,9 +17,11 @@ from matchattention.layers.initial import TransportEstimate
 from matchattention.layers.upsampling import FeatureUpsampling
 from matchattention.models.config import NetworkConfig
 from matchattention.models.network import LARGE, MatchNetwork, at_tokens, coarse_field, crop_field
+from matchattention.ops.triton_overlap import overlapping
 from matchattention.runtime.fused.blocks import FusedStage, pack_position
 from matchattention.runtime.fused.encoder import FusedContext, FusedEncoder
-from matchattention.runtime.fused.rows import STAGES, PackedProjection, norm_project, tile_of
+from matchattention.runtime.fused.rows import PackedProjection, norm_project
+from matchattention.runtime.fused.tiles import tile_of
 from matchattention.runtime.kernels.rows import padded
 from matchattention.runtime.kernels.transport import transport_position
 from matchattention.runtime.kernels.upsampling import join_kernel
@@ -110,10 +112,11 @@ class FusedLift(nn.Module):
             tokens,
             D=fine,
             DB=padded(fine),
-            KB=min(64, padded(fine)),
+            KB=min(tile.rows, padded(fine)),
             T=tile.tokens,
             num_warps=tile.warps,
-            num_stages=STAGES,
+            num_stages=tile.stages,
+            **overlapping(),
         )
         return self.smooth(joined)
 

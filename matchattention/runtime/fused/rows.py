@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
 from matchattention.layers.tokens import LayerNorm
 from matchattention.ops.triton_depthwise import convolve, gate_mix
+from matchattention.ops.triton_overlap import overlapping
+from matchattention.runtime.fused.tiles import tile_of
 from matchattention.runtime.kernels.rows import contract_kernel, norm_project_kernel, padded
 
-
-class Tile(NamedTuple):
-    """How a kernel over rows of features is cut into programs.
-
-    Attributes:
-        tokens: of a program; at least the 16 that a matrix product takes, few where rows are wide.
-        columns: of the next projection that are multiplied at once.
-        warps: of a program; wide rows need more registers.
-        shares: programs that have the same tokens and divide the next projection's columns.
-    """
-
-    tokens: int
-    columns: int
-    warps: int
-    shares: int = 1
-
-
-ROWS = 64  # of a contraction's matrix that are multiplied at once
-STAGES = 3  # pieces of a matrix that are under way or in use
-# Two programs for each multiprocessor of a large GPU.
-ENOUGH_PROGRAMS = 256
 WIDE = 128  # channels: RT's at 1/32 and 1/16
-
-
-def tile_of(kernel: str, channels: int, outputs: int, tokens: int) -> Tile:
-    """A tile for a kernel ("project", "contract", "self", "cross" or "join").
-
-    Args:
-        kernel: which.
-        channels: of a row.
-        outputs: columns of the next projection.
-        tokens: in all, both views.
-    """
-    own = {256: 16, 128: 32}.get(padded(channels), 64)
-    columns = min(64, padded(max(outputs, 1)))
-    shares = 1
-    if kernel in ("project", "self", "cross"):  # what precedes the projection is cheap enough to be done again
-        while shares < 4 and 2 * shares * columns <= outputs and 2 * shares * tokens <= ENOUGH_PROGRAMS * own:
-            shares *= 2
-    return Tile(own, columns, 8 if channels > 128 else 4, shares)
 
 
 def residual_dtype(channels: int, dtype: torch.dtype) -> torch.dtype:
@@ -175,7 +136,8 @@ def shift_norm_project(
         GELU=packed.gelu,
         T=tile.tokens,
         num_warps=tile.warps,
-        num_stages=STAGES,
+        num_stages=tile.stages,
+        **overlapping(),
     )
     return new_features, out
 
@@ -190,7 +152,7 @@ def contract(
     norm_eps: float | None = None,
     last: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Project `hidden` back onto the residual stream, then do the next `norm_project` in the same kernel.
+    """Project `hidden` back onto the residual stream, then do the next `norm_project`, mostly in the same kernel.
 
     Args:
         features: the residual stream, (B, H, W, d).
@@ -207,17 +169,21 @@ def contract(
         LayerNorm (without a weight) where `norm_eps` is given, else None.
     """
     channels, dtype = features.shape[-1], packed.matrix.dtype
-    new_features = torch.empty_like(features, dtype=dtype if last else residual_dtype(channels, dtype))
+    tokens = features.numel() // channels
     outputs = 0 if following is None else following.outputs
+    tile = tile_of("contract", channels, outputs or channels, tokens)
+    if tile.apart and following is not None:
+        features, _ = contract(features, hidden, packed, None, last=last)
+        return shift_norm_project(features, None, following, position, beta)
+    new_features = torch.empty_like(features, dtype=dtype if last else residual_dtype(channels, dtype))
     normed = following is None and norm_eps is not None
     out = features.new_empty((*features.shape[:-1], channels if normed else max(outputs, 1)), dtype=dtype)
     eps = following.eps if following is not None else norm_eps or 0.0
-    tokens = features.numel() // channels
-    tile = tile_of("contract", channels, outputs, tokens)
     none, inner = packed.matrix, packed.matrix.shape[1]
     seen = 0 if following is None else following.positions
     bias = None if following is None else following.bias
-    contract_kernel[(-(-tokens // tile.tokens), tile.shares)](
+    block = tile.columns if tile.apart and not normed else padded(channels)
+    contract_kernel[(-(-tokens // tile.tokens), tile.shares if outputs else -(-channels // block))](
         features,
         none if packed.scale is None else packed.scale,
         hidden,
@@ -233,9 +199,9 @@ def contract(
         tokens,
         eps,
         D=channels,
-        DB=padded(channels),
+        DB=block,
         HIDDEN=inner,
-        KB=min(ROWS, padded(inner)),
+        KB=min(tile.rows, padded(inner)),
         HAS_SCALE=packed.scale is not None,
         HAS_CONTRACT_BIAS=packed.bias is not None,
         E=seen,
@@ -248,6 +214,7 @@ def contract(
         NORMED=normed,
         T=tile.tokens,
         num_warps=tile.warps,
-        num_stages=STAGES,
+        num_stages=tile.stages,
+        **overlapping(),
     )
     return new_features, out if normed or following is not None else None

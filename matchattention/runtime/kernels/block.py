@@ -12,7 +12,9 @@ from matchattention.ops.match_attention.triton_window import (
     stack,
     tile_of_queries,
 )
+from matchattention.ops.triton_overlap import wait_for_previous
 from matchattention.runtime.kernels.rows import (
+    first_columns,
     load_features,
     load_matrix,
     normalize,
@@ -86,8 +88,9 @@ def block_attention_kernel(
     KEEP_Y: tl.constexpr,
     TILE_Y: tl.constexpr,
     TILE_X: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
-    """Attend, project, add to features and positions, norm, and project for what follows.
+    """Attend, project, add to features and positions; then, where N > 0, norm and project for what follows.
 
     Self: each head looks where its self position points, in the same view; the update moves every position. Cross: all
     heads look where the cross position points, in the other view; the output is gated, joined by the attention weights,
@@ -104,6 +107,7 @@ def block_attention_kernel(
     else:
         source = image
         r_at = r_at + 2 + 2 * tl.minimum(tl.arange(0, G)[None, :], HEADS - 1)
+    wait_for_previous(OVERLAP)
     limits = (lowest_x, highest_x, last_x, lowest_y, highest_y, last_y)
     row, column, right, below, _, _ = place_window(
         position_pointer, r_at, y[:, None], x[:, None], limits, 1, ROWS, COLUMNS
@@ -168,9 +172,9 @@ def block_attention_kernel(
     else:
         matrix = load_matrix(out_position_pointer, inner, shift_columns, INNER, SHIFTS)
         shift = tl.dot(attended, matrix, input_precision="ieee")
-    features = load_features(features_pointer, token, D, DB) + update
+    features = load_features(features_pointer, token, 0, D, DB) + update
     once = valid & (tl.program_id(1) == 0)  # programs that share a tile all come to the same rows
-    features = store_features(new_features_pointer, token, once, features, D, DB)
+    features = store_features(new_features_pointer, token, once, features, 0, D, DB)
 
     scale = position_scale(beta_pointer, EP)
     position_at = token[:, None] * EP + shift_columns[None, :]
@@ -179,23 +183,25 @@ def block_attention_kernel(
         position = tl.where(shift_columns[None, :] == 1, 0.0, position)
     tl.store(new_position_pointer + position_at, position, mask=once[:, None])
 
-    normed, extras = normalize(features, position * scale, eps, D, DB, E, EP)
-    project(
-        normed,
-        extras,
-        matrix_pointer,
-        extras_pointer,
-        bias_pointer,
-        next_pointer,
-        token,
-        valid,
-        D,
-        DB,
-        E,
-        EP,
-        N,
-        NB,
-        SHARES,
-        HAS_BIAS,
-        False,
-    )
+    if N > 0:
+        normed, extras = normalize(features, position * scale, eps, D, DB, E, EP)
+        project(
+            normed,
+            extras,
+            first_columns(matrix_pointer, D, DB, N, NB, SHARES),
+            matrix_pointer,
+            extras_pointer,
+            bias_pointer,
+            next_pointer,
+            token,
+            valid,
+            D,
+            DB,
+            E,
+            EP,
+            N,
+            NB,
+            SHARES,
+            HAS_BIAS,
+            False,
+        )

@@ -10,6 +10,8 @@ into the projection behind them. Sums are fp32; features are rounded where they 
 import triton
 import triton.language as tl
 
+from matchattention.ops.triton_overlap import wait_for_previous
+
 
 def padded(size: int, least: int = 16) -> int:
     """A power of two that tensor cores take."""
@@ -24,16 +26,16 @@ def load_matrix(pointer, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexp
 
 
 @triton.jit
-def load_features(pointer, token, D: tl.constexpr, DB: tl.constexpr):
-    """(T, DB) fp32 rows of (tokens, D)."""
-    channel = tl.arange(0, DB)[None, :]
+def load_features(pointer, token, first, D: tl.constexpr, DB: tl.constexpr):
+    """(T, DB) fp32 channels, from the first on, of rows of (tokens, D)."""
+    channel = first + tl.arange(0, DB)[None, :]
     return tl.load(pointer + token[:, None] * D + channel, mask=channel < D, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def store_features(pointer, token, valid, values, D: tl.constexpr, DB: tl.constexpr):
-    """Write (T, DB) rows of (tokens, D); returns them as rounded, which is what a separate kernel would read."""
-    channel = tl.arange(0, DB)[None, :]
+def store_features(pointer, token, valid, values, first, D: tl.constexpr, DB: tl.constexpr):
+    """Write (T, DB) channels, from the first on; returns them as rounded, which is what a separate kernel reads."""
+    channel = first + tl.arange(0, DB)[None, :]
     rounded = values.to(pointer.dtype.element_ty)
     tl.store(pointer + token[:, None] * D + channel, rounded, mask=valid[:, None] & (channel < D))
     return rounded.to(tl.float32)
@@ -81,10 +83,29 @@ def gelu(value):
     return 0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476))
 
 
+@triton.constexpr_function
+def columns_of_program(outputs, columns, shares):
+    """Of a program that divides a projection's columns with others: a multiple of those multiplied at once."""
+    return -(-outputs // (shares * columns)) * columns
+
+
+@triton.jit
+def first_columns(
+    matrix_pointer, D: tl.constexpr, DB: tl.constexpr, N: tl.constexpr, NB: tl.constexpr, SHARES: tl.constexpr
+):
+    """What `project` begins with, loaded early: the program's part of the matrix where that is one tile."""
+    if columns_of_program(N, NB, SHARES) == NB:
+        columns = tl.program_id(1) * NB + tl.arange(0, NB)
+        return load_matrix(matrix_pointer, tl.arange(0, DB), columns, D, N)
+    else:
+        return 0
+
+
 @triton.jit
 def project(
     normed,
     extras,
+    loaded,
     matrix_pointer,
     extras_pointer,
     bias_pointer,
@@ -103,9 +124,10 @@ def project(
 ):
     """Multiply normed rows by a stored (N, D) matrix and its (N, E) part for the extras; write (tokens, N).
 
-    The SHARES programs of the grid's second axis have the same rows and divide the columns among them.
+    The SHARES programs of the grid's second axis have the same rows and divide the columns among them. `loaded` is
+    what `first_columns` found.
     """
-    SHARE: tl.constexpr = (N + SHARES * NB - 1) // (SHARES * NB) * NB
+    SHARE: tl.constexpr = columns_of_program(N, NB, SHARES)
     first = tl.program_id(1) * SHARE
     dtype = matrix_pointer.dtype.element_ty
     a = normed.to(dtype)
@@ -114,7 +136,11 @@ def project(
     extra_rows = tl.arange(0, EP)
     for start in range(0, SHARE, NB):
         columns = first + start + tl.arange(0, NB)
-        total = tl.dot(a, load_matrix(matrix_pointer, rows, columns, D, N), input_precision="ieee")
+        if SHARE == NB:
+            matrix = loaded
+        else:
+            matrix = load_matrix(matrix_pointer, rows, columns, D, N)
+        total = tl.dot(a, matrix, input_precision="ieee")
         if E > 0:
             total = tl.dot(b, load_matrix(extras_pointer, extra_rows, columns, E, N), total, input_precision="ieee")
         if HAS_BIAS:
@@ -156,20 +182,24 @@ def norm_project_kernel(
     HAS_BIAS: tl.constexpr,
     GELU: tl.constexpr,
     T: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """LayerNorm of [features, positions], then a projection; HAS_SHIFT adds a vector to all features first."""
     token, valid = tile_of_tokens(tokens, T)
-    features = load_features(features_pointer, token, D, DB)
+    loaded = first_columns(matrix_pointer, D, DB, N, NB, SHARES)
+    wait_for_previous(OVERLAP)
+    features = load_features(features_pointer, token, 0, D, DB)
     if HAS_SHIFT:
         columns = tl.arange(0, DB)[None, :]
         features += tl.load(shift_pointer + columns, mask=columns < D, other=0.0)
         once = valid & (tl.program_id(1) == 0)
-        features = store_features(new_features_pointer, token, once, features, D, DB)
+        features = store_features(new_features_pointer, token, once, features, 0, D, DB)
     extras = scaled_positions(position_pointer, beta_pointer, token, E, EP, T)
     features, extras = normalize(features, extras, eps, D, DB, E, EP)
     project(
         features,
         extras,
+        loaded,
         matrix_pointer,
         extras_pointer,
         bias_pointer,
@@ -219,13 +249,18 @@ def contract_kernel(
     GELU: tl.constexpr,
     NORMED: tl.constexpr,
     T: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """features * scale + hidden @ matrix + bias; then, where N > 0, LayerNorm and the next projection.
 
-    With NORMED the LayerNorm's result itself is what comes next.
+    With NORMED the LayerNorm's result itself is what comes next. With nothing to come, the programs of the grid's
+    second axis divide the features' columns among them, DB each.
     """
     token, valid = tile_of_tokens(tokens, T)
-    columns = tl.arange(0, DB)
+    WHOLE: tl.constexpr = N > 0 or NORMED
+    first = 0 if WHOLE else tl.program_id(1) * DB
+    columns = first + tl.arange(0, DB)
+    wait_for_previous(OVERLAP)
     total = tl.zeros((T, DB), tl.float32)
     for start in range(0, HIDDEN, KB):
         channel = start + tl.arange(0, KB)
@@ -236,17 +271,18 @@ def contract_kernel(
     real = columns[None, :] < D
     if HAS_CONTRACT_BIAS:
         total += tl.load(contract_bias_pointer + columns[None, :], mask=real, other=0.0)
-    features = load_features(features_pointer, token, D, DB)
+    features = load_features(features_pointer, token, first, D, DB)
     if HAS_SCALE:
         features = features * tl.load(scale_pointer + columns[None, :], mask=real, other=0.0)
-    once = valid & (tl.program_id(1) == 0)
-    features = store_features(new_features_pointer, token, once, features + total, D, DB)
+    once = valid & (tl.program_id(1) == 0) if WHOLE else valid
+    features = store_features(new_features_pointer, token, once, features + total, first, D, DB)
     if N > 0:
         extras = scaled_positions(position_pointer, beta_pointer, token, E, EP, T)
         normed, extras = normalize(features, extras, eps, D, DB, E, EP)
         project(
             normed,
             extras,
+            first_columns(matrix_pointer, D, DB, N, NB, SHARES),
             matrix_pointer,
             extras_pointer,
             bias_pointer,
@@ -266,4 +302,4 @@ def contract_kernel(
     if NORMED:
         normed, _ = normalize(features, scaled_positions(position_pointer, beta_pointer, token, 0, EP, T), eps,
                               D, DB, 0, EP)  # fmt: skip
-        store_features(next_pointer, token, once, normed, D, DB)
+        store_features(next_pointer, token, once, normed, 0, D, DB)

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchattention.ops.triton_overlap import overlapping, wait_for_previous
 from matchattention.runtime.kernels.rows import gelu, load_matrix, tile_of_tokens
 
 MOST_CHUNKS = 128  # of an image's statistics: enough programs to fill a GPU; each later program reads all of them
@@ -67,7 +68,15 @@ def first_convolution_kernel(
 
 @triton.jit(do_not_specialize=["pixels", "chunks", "tiles"])
 def statistics_kernel(
-    x_pointer, partial_pointer, pixels, chunks, tiles, C: tl.constexpr, CB: tl.constexpr, P: tl.constexpr
+    x_pointer,
+    partial_pointer,
+    pixels,
+    chunks,
+    tiles,
+    C: tl.constexpr,
+    CB: tl.constexpr,
+    P: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Mean and sum of squared deviations of every channel over a chunk of `tiles` * P pixels of an image.
 
@@ -81,6 +90,7 @@ def statistics_kernel(
     squares = tl.zeros((1, CB), tl.float32)
     seen = 0.0
     last = tl.minimum(first + tiles * P, pixels)
+    wait_for_previous(OVERLAP)
     while first < last:
         pixel = first + tl.arange(0, P)[:, None]
         mask = (pixel < pixels) & (channel < C)
@@ -114,6 +124,7 @@ def instance_norm_gelu_kernel(
     CB: tl.constexpr,
     P: tl.constexpr,
     CHUNKS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Put the chunks' statistics together, normalise `own_tiles` * P pixels, GELU."""
     program = tl.program_id(0)
@@ -123,6 +134,7 @@ def instance_norm_gelu_kernel(
     real = (chunk < chunks) & (channel < C)
     count = tl.where(chunk < chunks, tl.minimum(tl.maximum(pixels - chunk * tiles * P, 0), tiles * P), 0).to(tl.float32)
     at = partial_pointer + ((image * chunks + chunk) * 2) * C + channel
+    wait_for_previous(OVERLAP)
     means = tl.load(at, mask=real, other=0.0)
     squares = tl.load(at + C, mask=real, other=0.0)
     mean = tl.sum(means * count, 0)[None, :] / pixels
@@ -151,7 +163,7 @@ def instance_norm_gelu(tokens: Tensor, eps: float = 1e-5) -> Tensor:
     chunks = -(-tiles // tiles_of_chunk)
     partial = tokens.new_empty((images, chunks, 2, channels), dtype=torch.float32)
     out = torch.empty_like(tokens)
-    sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4}
+    sizes: dict[str, Any] = {"C": channels, "CB": block, "P": share, "num_warps": 4, **overlapping()}
     statistics_kernel[(images * chunks,)](tokens, partial, pixels, chunks, tiles_of_chunk, **sizes)
     own_tiles = -(-tiles // MOST_PROGRAMS)
     programs = -(-tiles // own_tiles)

@@ -9,12 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from matchattention.ops.triton_overlap import overlapping, wait_for_previous
 from matchattention.runtime.kernels.rows import padded
 
 # As in layers.transport: finite, far below any score.
 FORBIDDEN = tl.constexpr(-1e4)
 # Beyond the row's end: weighs nothing in any sum.
 NOTHING = tl.constexpr(-1e30)
+# Tokens of a row that few warps can keep in their registers, and how many warps.
+NARROW, NARROW_WARPS = 32, 4
 
 
 @triton.jit
@@ -71,6 +74,7 @@ def stereo_transport_kernel(
     KB: tl.constexpr,
     WB: tl.constexpr,
     EP: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Packed positions (2 images, h, w, EP) from projected tokens (2 images, h, w, [q | k]); `rows` = images * h."""
     program = tl.program_id(0).to(tl.int64)
@@ -79,6 +83,7 @@ def stereo_transport_kernel(
     scores = tl.zeros((WB, WB), tl.float32)
     left = projected_pointer + program * width * (2 * D)
     right = projected_pointer + (program + rows) * width * (2 * D) + D
+    wait_for_previous(OVERLAP)
     for start in range(0, D, KB):
         channel = start + tl.arange(0, KB)
         inside = real[:, None] & (channel < D)[None, :]
@@ -124,6 +129,7 @@ def transport_position(projected: Tensor, bin_score: Tensor, iterations: int, ro
         KB=min(64, padded(channels)),
         WB=padded(width),
         EP=row,
-        num_warps=4 if width <= 32 else 8,
+        num_warps=NARROW_WARPS if width <= NARROW else 8,
+        **overlapping(),
     )
     return position

@@ -4,6 +4,7 @@
 import triton
 import triton.language as tl
 
+from matchattention.ops.triton_overlap import wait_for_previous
 from matchattention.runtime.kernels.rows import load_matrix, tile_of_tokens
 
 
@@ -105,6 +106,7 @@ def join_kernel(
     DB: tl.constexpr,
     KB: tl.constexpr,
     T: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """ReLU(encoded @ matrix + lifted + bias) on the finer map of height x width.
 
@@ -113,6 +115,7 @@ def join_kernel(
     """
     token, valid = tile_of_tokens(tokens, T)
     columns = tl.arange(0, DB)
+    wait_for_previous(OVERLAP)
     total = tl.zeros((T, DB), tl.float32)
     for start in range(0, D, KB):
         channel = start + tl.arange(0, KB)
