@@ -30,6 +30,12 @@ AMBIENCE = (
     "up_x",
     "up_y",
     "up_z",
+    "east_x",
+    "east_y",
+    "east_z",
+    "north_x",
+    "north_y",
+    "north_z",
     "eye_height",
     "haze_red",
     "haze_green",
@@ -58,6 +64,8 @@ FILL_COLOUR = tl.constexpr(AMBIENCE.index("fill_red"))
 ABOVE = tl.constexpr(AMBIENCE.index("above_red"))
 BELOW = tl.constexpr(AMBIENCE.index("below_red"))
 UP = tl.constexpr(AMBIENCE.index("up_x"))
+EAST = tl.constexpr(AMBIENCE.index("east_x"))
+NORTH = tl.constexpr(AMBIENCE.index("north_x"))
 EYE_HEIGHT = tl.constexpr(AMBIENCE.index("eye_height"))
 HAZE = tl.constexpr(AMBIENCE.index("haze_red"))
 HAZE_DENSITY = tl.constexpr(AMBIENCE.index("haze_density"))
@@ -112,11 +120,14 @@ def lit_share(ambience, px, py, pz, shadow_map, SHADOW_SIZE: tl.constexpr):
 
 @jit
 def sky(ambience, dx, dy, dz):
-    """Colour of the sky in a (normalised) direction: a gradient and clouds."""
+    """Colour of the sky in a (normalised) direction: a gradient and clouds, which stay where they are in the world."""
     climb = at(ambience, UP) * dx + at(ambience, UP + 1) * dy + at(ambience, UP + 2) * dz
+    east = at(ambience, EAST) * dx + at(ambience, EAST + 1) * dy + at(ambience, EAST + 2) * dz
+    north = at(ambience, NORTH) * dx + at(ambience, NORTH + 1) * dy + at(ambience, NORTH + 2) * dz
     share = tl.sqrt(tl.maximum(climb, 0.0))
     flat = 1.0 / (tl.maximum(climb, 0.0) + 0.12)
-    coarse, fine = fractal(2.0 * dx * flat + at(ambience, SKY_SEED), 2.0 * dy, 2.0 * dz * flat, 0.02 * flat, 0.5)
+    east = 2.0 * east * flat + at(ambience, SKY_SEED)
+    coarse, fine = fractal(east, -2.0 * climb, 2.0 * north * flat, 0.02 * flat, 0.5)
     cloud = tl.minimum(tl.maximum(1.4 * (coarse + 0.4 * fine) + 2.0 * at(ambience, CLOUDS) - 1.0, 0.0), 1.0)
     cloud = cloud * tl.minimum(at(ambience, CLOUDS) * 4.0, 1.0)
     red = at(ambience, HORIZON) + share * (at(ambience, ZENITH) - at(ambience, HORIZON))

@@ -26,6 +26,7 @@ if HAS_TRITON:
 LARGEST_OFFSET = 0.5  # of the width; matches farther away are drawn but not labelled
 BLUR_SAMPLES = 5  # along the motion of each moment of an exposure
 PROBE_ROWS = 48  # the small cast that finds how near the scene is
+FRAMES = (0.0, 1.0)  # the moments of a flow pair's frames
 
 
 class Rendered(NamedTuple):
@@ -145,8 +146,8 @@ def choose_baseline(scene: Scene, config: SceneConfig, size: tuple[int, int]) ->
     return torch.where(scene.baseline.isnan(), drawn, torch.minimum(scene.baseline, most))
 
 
-def two_views(scene: Scene, baseline: Tensor) -> Views:
-    """The second camera (B,) m to the right of the first, or the second moment of a flow pair."""
+def two_views(scene: Scene, baseline: Tensor, moments: tuple[float, float] = FRAMES) -> Views:
+    """The second camera (B,) m to the right of the first, or a flow pair's world at two moments."""
     p = scene.primitives
     if scene.second is None:
         right = scene.position + baseline[:, None] * scene.rotation[:, 0]
@@ -157,8 +158,7 @@ def two_views(scene: Scene, baseline: Tensor) -> Views:
             torch.stack((scene.position, right), 1),
             _lenses_with_row_error(scene),
         )
-    moments = torch.tensor([0.0, 1.0], device=scene.position.device).expand(len(scene.position), 2)
-    return views_at(scene, moments)
+    return views_at(scene, torch.tensor(moments, device=scene.position.device).expand(len(scene.position), 2))
 
 
 def _lenses_with_row_error(scene: Scene) -> Tensor:
@@ -192,18 +192,27 @@ def prepare(scene: Scene, views: Views, config: SceneConfig, photos: Photos) -> 
     return Prepared(tables, views.lenses, shading)
 
 
-def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos | None = None) -> Rendered:
-    """Render both views of every scene with exact labels; nothing waits for the device."""
+def render(
+    scene: Scene,
+    config: SceneConfig,
+    size: tuple[int, int],
+    photos: Photos | None = None,
+    moments: tuple[float, float] = FRAMES,
+) -> Rendered:
+    """Render both views of every scene with exact labels; nothing waits for the device.
+
+    Flow: at other ``moments`` than its two frames' a pair is a piece of the film that goes through them.
+    """
     photos = photo_pyramid(None, scene.lens.device) if photos is None else photos
     stereo = scene.second is None
     baseline = choose_baseline(scene, config, size) if stereo else torch.zeros_like(scene.disparity)
-    views = two_views(scene, baseline)
+    views = two_views(scene, baseline, moments)
     offsets = sample_offsets(config.samples, scene.lens.device)
     cameras = views.lenses
     if not stereo and config.blur[0] > 0:
         tables = look(scene, *views[:4])  # for the labels alone
         depth, hit = cast(tables, cameras, size, offsets[:1])
-        image = _through_open_shutter(scene, config, size, photos, offsets)
+        image = _through_open_shutter(scene, config, size, photos, offsets, moments)
     else:
         tables, cameras, shading = prepare(scene, views, config, photos)
         depth, hit = cast(tables, cameras, size, offsets)
@@ -224,7 +233,12 @@ def render(scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Pho
 
 
 def _through_open_shutter(
-    scene: Scene, config: SceneConfig, size: tuple[int, int], photos: Photos, offsets: Tensor
+    scene: Scene,
+    config: SceneConfig,
+    size: tuple[int, int],
+    photos: Photos,
+    offsets: Tensor,
+    moments: tuple[float, float] = FRAMES,
 ) -> Tensor:
     """(B, 2, 3, H, W) linear light collected while the shutter is open, symmetrically around each frame's moment.
 
@@ -235,8 +249,8 @@ def _through_open_shutter(
     copies: Scene = convert(scene, lambda tensor: tensor.repeat_interleave(samples, 0))  # (B * S, ...)
     assert copies.second is not None
     share = (torch.arange(samples, device=offsets.device) + 0.5) / samples - 0.5
-    late = (share.repeat(len(scene.lens)) * copies.second.shutter)[:, None]
-    views = views_at(copies, torch.cat((late, 1.0 + late), 1))
+    late = (moments[1] - moments[0]) * (share.repeat(len(scene.lens)) * copies.second.shutter)[:, None]
+    views = views_at(copies, torch.cat([moment + late for moment in moments], 1))
     # A sample beside the pixel's centre is one at the centre of a lens that is shifted the other way.
     lenses = torch.cat((views.lenses[..., :1], views.lenses[..., 1:] - offsets.repeat(len(scene.lens), 1)[:, None]), -1)
     views = views._replace(lenses=lenses.contiguous())
@@ -299,7 +313,7 @@ def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Te
     def column(value: Tensor) -> Tensor:
         return value[..., None]
 
-    up = -rotation[..., 1]  # world up is -y
+    east, up, north = rotation[..., 0], -rotation[..., 1], rotation[..., 2]  # world up is -y
     height = -position[..., 1:2]
     to_light = light.rotation @ rotation.transpose(-1, -2)
     offset = torch.einsum("bvij,bvj->bvi", light.rotation, position - light.key)
@@ -314,6 +328,8 @@ def _ambience(light: Light, rotation: Tensor, position: Tensor, shadow_focal: Te
             light.above,
             light.below,
             up,
+            east,
+            north,
             height,
             light.haze,
             light.horizon,

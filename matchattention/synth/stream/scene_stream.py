@@ -16,7 +16,7 @@ from matchattention.synth.sensor import pipeline
 from matchattention.synth.sensor.config import SensorConfig
 from matchattention.synth.stream.blocks import Block, DrawRequest, draw_block
 from matchattention.synth.stream.drawing import DrawingPool, default_workers, shared_pool
-from matchattention.synth.stream.render import Rendered, render
+from matchattention.synth.stream.render import FRAMES, Rendered, render
 from matchattention.synth.world.config import SceneConfig
 from matchattention.synth.world.scene import Scene, convert
 
@@ -99,9 +99,9 @@ class SceneStream:
         return parts[0] if len(parts) == 1 else Batch(*(torch.cat(column) for column in zip(*parts)))
 
     @torch.no_grad()
-    def rendered(self, indices: range) -> Rendered:
-        """Linear images and all labels of the given samples, without the sensor."""
-        return render(self._draw(indices), self.config, self.size, self._photos)
+    def rendered(self, indices: range, moments: tuple[float, float] = FRAMES) -> Rendered:
+        """Linear images and all labels of the given samples, without the sensor; flow at any two moments."""
+        return render(self._draw(indices), self.config, self.size, self._photos, moments)
 
     def _request(self, indices: range) -> DrawRequest:
         return DrawRequest(self.config, self.seed, indices.start, indices.stop, self.size, self._photos.amount)

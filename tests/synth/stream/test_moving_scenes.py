@@ -127,6 +127,27 @@ def test_matches_beyond_the_frame_are_true():
         assert rendered.occluded[sample, 0][outside & ((x + expected[..., 0]) > width)].all()
 
 
+def test_clouds_stay_in_the_world_when_the_camera_turns():
+    """What the truth says of the sky is what the frames show."""
+    size = (48, 96)
+    config = replace(PRESETS["drive"], samples=1, shadow_size=8)
+    scene = draw_scenes(config, 5, [9], size)
+    turned = yaw_rotation(torch.tensor([0.1])) @ scene.rotation
+    second = scene.second._replace(rotation=turned, position=scene.position)
+    cloudy = torch.full_like(scene.light.clouds, 0.5)
+    scene = scene._replace(second=second, light=scene.light._replace(clouds=cloudy))
+    with torch.no_grad():
+        result = rendering.render(scene, config, size)
+    first, other = result.image[:, 0], result.image[:, 1]
+    field = result.field[:, 0]
+    seen = inside(field) & (result.hit[:, 0] < 0) & ~result.occluded[:, 0]
+    assert seen.float().mean() > 0.2
+    assert field[seen].norm(dim=-1).min() > 3
+    error = (sampled(other, field, "bilinear") - first).abs().mean(1)[seen].mean()
+    still = (other - first).abs().mean(1)[seen].mean()
+    assert error < 0.2 * still
+
+
 class TestBlur:
     def test_few_moments_look_like_many(self):
         """Three moments, each blurred over its third, against twelve of the true trajectories."""
