@@ -1,4 +1,4 @@
-"""``matchattention render``: stereo scenes of our own, with exact ground truth."""
+"""``matchattention render``: scenes of our own, stereo or moving, with exact ground truth."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ _EPILOG = """\
 examples:
   matchattention render --count 100 --output scenes
   matchattention render --count 20 --output streets --preset street --size 384x1248 --seed 7
+  matchattention render --count 50 --output moving --preset flow
 
 Each scene is a folder in Middlebury's layout: im0.png and im1.png (left and right), disp0GT.pfm and disp1GT.pfm
 (px; inf is unknown, 0 is the sky), mask0nocc.png (255 visible in both views, 128 occluded, 0 unknown) and calib.txt.
+Moving scenes (flow, flow-rolling, flow-small, drive) are what `folder-flow` reads: frame1.png, frame2.png, flow.flo,
+flow_backward.flo and occlusions.png (255 where the second frame does not show the point).
 Scene i of a seed and preset is always the same scene. Run the same command again to resume; a larger --count adds.
 """
 

@@ -30,6 +30,12 @@ def test_renders_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (tmp_path / "scenes" / "000001" / "im1.png").is_file()
 
 
+def test_moving_scenes_are_flow_pairs_not_disparities(tmp_path: Path):
+    assert render(tmp_path / "pairs", "--preset", "flow-small") == 0
+    names = {"frame1.png", "frame2.png", "flow.flo", "flow_backward.flo", "occlusions.png"}
+    assert {path.name for path in (tmp_path / "pairs" / "000000").iterdir()} == names
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [

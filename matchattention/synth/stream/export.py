@@ -1,7 +1,8 @@
 """Rendered scenes as files in Middlebury's layout, which every stereo project can read.
 
-A scene is a folder with im0.png, im1.png, disp0GT.pfm, disp1GT.pfm, mask0nocc.png and calib.txt. The folder appears
-whole or not at all, so an interrupted export resumes with the first scene that is missing.
+A scene is a folder with im0.png, im1.png, disp0GT.pfm, disp1GT.pfm, mask0nocc.png and calib.txt; those of a flow pair
+are in `export_flow`. The folder appears whole or not at all, so an interrupted export resumes with the first scene that
+is missing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from matchattention.errors import InputError
 from matchattention.synth.dice import scalar_uniform
 from matchattention.synth.sensor import pipeline
 from matchattention.synth.sensor.config import SensorConfig
+from matchattention.synth.stream.export_flow import render_flow_pair, write_flow_files
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.config import SceneConfig
 
@@ -86,24 +89,31 @@ def calibration_text(scene: ExportedScene) -> str:
     )
 
 
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A place for the files of ``folder``, which must not exist yet and appears complete."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # mkdtemp made it private
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
 def write_scene(folder: Path, scene: ExportedScene) -> None:
     """Write one scene; ``folder`` must not exist yet and appears complete."""
     from PIL import Image
 
     mask = np.where(np.isfinite(scene.disparity0), np.where(scene.occluded0, OCCLUDED, NON_OCCLUDED), UNKNOWN)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with _whole(folder) as temporary:
         Image.fromarray(scene.image0).save(temporary / "im0.png")
         Image.fromarray(scene.image1).save(temporary / "im1.png")
         write_pfm(temporary / "disp0GT.pfm", scene.disparity0)
         write_pfm(temporary / "disp1GT.pfm", scene.disparity1)
         Image.fromarray(mask.astype(np.uint8)).save(temporary / "mask0nocc.png")
         (temporary / "calib.txt").write_text(calibration_text(scene), encoding="ascii")
-        temporary.chmod(0o755)  # mkdtemp made it private
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _settings(stream: SceneStream, preset: str) -> dict[str, object]:
@@ -153,6 +163,9 @@ def export(
     for index in range(count):
         folder = output / f"{index:06d}"
         present = folder.exists()
-        if not present:
+        if not present and stream.config.task == "flow":
+            with _whole(folder) as temporary:
+                write_flow_files(temporary, render_flow_pair(stream, index))
+        elif not present:
             write_scene(folder, render_scene(stream, index))
         done(folder.name, present)

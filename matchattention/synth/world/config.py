@@ -136,5 +136,30 @@ PRESETS["gentle"] = replace(
 )
 PRESETS["flow"] = replace(PRESETS["mixed"], task="flow", relit=0.03)
 PRESETS["flow-rolling"] = replace(PRESETS["flow"], rolling=(0.7, 0.7))
+# Traffic on a clear day, without photos and through a perfect camera: to be looked at, as the bundled flow example is.
+PRESETS["drive"] = replace(
+    PRESETS["flow"],
+    layouts={"street": 1.0},
+    motion=(0.0005, 0.004),  # but for what keeps to a lane
+    still=0.3,
+    camera_still=0.0,
+    turn=0.02,
+    limbs=(0.0, 0.7),
+    camera_roll=0.01,
+    zoom=0.0,
+    blur=(0.0, 0.1, 0.7),
+    roll=0.5,
+    floating=0.0,
+    wires=False,
+    cards=False,
+    photos=0.0,
+    mirrors=0.0,
+    panes=0.0,
+    relit=0.0,
+    white_facades=0.0,
+    fine_patterns=0.0,
+    beside=0.0,
+    sensor="clean",
+)
 PRESETS["small"] = replace(PRESETS["mixed"], shadow_size=64, samples=1)
 PRESETS["flow-small"] = replace(PRESETS["flow"], shadow_size=64, samples=1)
