@@ -63,6 +63,8 @@ def make_application(
     _add_inference(app, name, task, batcher, settings)
     if task == "stereo":
         _add_depth(app, batcher, settings)
+    else:
+        _refuse_depth(app, name)
     return app
 
 
@@ -145,6 +147,12 @@ def _add_depth(app: FastAPI, batcher: Batcher, settings: Settings) -> None:
         (prediction,) = await _matched(batcher, [pair])
         content, headers = await _in_thread(pictures.write_depth, prediction, wanted)
         return Response(content, headers=headers)
+
+
+def _refuse_depth(app: FastAPI, name: str) -> None:
+    @app.post("/depth", include_in_schema=False)
+    async def depth() -> Response:
+        raise HTTPException(404, f"/depth is for stereo models; {name} finds flow: use /v2/models/{name}/infer.")
 
 
 def _body(kind: str, schema: dict[str, Any]) -> dict[str, Any]:

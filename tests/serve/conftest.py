@@ -53,12 +53,17 @@ def pair(seed: int = 0, height: int = 32, width: int = 48) -> tuple[np.ndarray, 
 
 
 @contextlib.contextmanager
-def running(network: Callable, settings: Settings | None = None, token: str | None = None) -> Iterator[str]:
+def running(
+    network: Callable,
+    settings: Settings | None = None,
+    token: str | None = None,
+    model: tuple[str, str] = ("rt", "stereo"),
+) -> Iterator[str]:
     """host:port of a server that ends with the block."""
     import uvicorn
 
     listener = listen("127.0.0.1", 0)
-    app = make_application(network, "rt", "stereo", settings or Settings(), token=token)
+    app = make_application(network, *model, settings or Settings(), token=token)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None, timeout_graceful_shutdown=20))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.serve.conftest import answer, pair
+from tests.serve.conftest import Network, answer, pair, running
 
 CAMERA = {"fx": "100", "baseline": "0.2", "doffs": "1"}
 PLAIN = {"check": "false"}
@@ -127,3 +127,11 @@ def test_pixels_are_counted_before_decoding(address: str) -> None:
     reply = post(address, black, black)
     assert reply.status_code == 413
     assert "16.0 megapixels" in reply.json()["error"]
+
+
+def test_a_flow_model_says_where_to_send_frames() -> None:
+    image = file_of(pair()[0])
+    with running(Network(), model=("rt-flow", "flow")) as address:
+        reply = post(address, image, image)
+    assert reply.status_code == 404
+    assert "rt-flow finds flow: use /v2/models/rt-flow/infer" in reply.json()["error"]
