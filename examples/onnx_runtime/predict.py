@@ -1,4 +1,4 @@
-"""Disparity with ONNX Runtime, NumPy and Pillow alone: predict.py rt.onnx left.png right.png disparity.npy"""
+"""Disparity or flow by ONNX Runtime, NumPy and Pillow alone: predict.py rt.onnx left.png right.png disparity.npy"""
 
 import sys
 
@@ -18,30 +18,33 @@ def padded(image, step=32):
     return np.pad(image, ((0, 0), (0, 0), (-image.shape[2] % step, 0), (0, -image.shape[3] % step)), mode="edge")
 
 
-def start_from(left, right):
-    """`initial` (2N, h, w, 2) in tokens of 32 px from the disparities of both views at half resolution."""
-    fields = np.concatenate((-left, right))  # a match lies to the left in the right view, and the other way round
-    views, height, width = fields.shape
-    middle = fields.reshape(views, height // 16, 16, width // 16, 16)[:, :, 7:9, :, 7:9].mean((2, 4))
-    return np.stack((middle * (2 / 32), np.zeros_like(middle)), -1).astype(np.float32)
+def start_from(first, second):
+    """`initial` (2N, h, w, 2) in tokens of 32 px from the disparities or flows of both views at half resolution."""
+    if first.ndim == 3:  # a match lies to the left in the right view, and the other way round
+        first, second = (np.stack((x, 0 * x), 1) for x in (-first, second))
+    fields = np.concatenate((first, second))
+    views, _, height, width = fields.shape
+    middle = fields.reshape(views, 2, height // 16, 16, width // 16, 16)[:, :, :, 7:9, :, 7:9].mean((3, 5))
+    return (middle * (2 / 32)).transpose(0, 2, 3, 1).astype(np.float32)
 
 
-def match(session, left, right):
-    """Disparity (H, W) px of the left view and of the right one."""
-    height, width = left.shape[2:]
-    values = {}
+def match(session, *images):
+    """Disparity (H, W) px of the left view and of the right one, or flow (2, H, W) px of both frames."""
+    height, width = images[0].shape[2:]
+    names = [value.name for value in session.get_inputs()][:2]
+    start = {}
     if max(height, width) > LARGE:
-        left, right = padded(left, 64), padded(right, 64)
-        shape = (1, 3, left.shape[2] // 2, 2, left.shape[3] // 2, 2)
-        halves = {"left": left.reshape(shape).mean((3, 5)), "right": right.reshape(shape).mean((3, 5))}
-        values["initial"] = start_from(*session.run(None, halves))
-    values |= {"left": padded(left), "right": padded(right)}
-    return [field[0, -height:, :width] for field in session.run(None, values)]
+        images = [padded(image, 64) for image in images]
+        shape = (1, 3, images[0].shape[2] // 2, 2, images[0].shape[3] // 2, 2)
+        halves = [image.reshape(shape).mean((3, 5)) for image in images]
+        start["initial"] = start_from(*session.run(None, dict(zip(names, halves))))
+    fields = session.run(None, dict(zip(names, map(padded, images))) | start)
+    return [field[0, ..., -height:, :width] for field in fields]
 
 
 if __name__ == "__main__":
-    network, left_file, right_file, output = sys.argv[1:]
+    network, first, second, output = sys.argv[1:]
     onnxruntime.set_default_logger_severity(3)  # no note that `initial` may be given
-    disparity, disparity_right = match(onnxruntime.InferenceSession(network), read(left_file), read(right_file))
-    np.save(output, disparity)
-    print(f"{output}: {disparity.shape}, {disparity.min():.1f} to {disparity.max():.1f} px")
+    field, _ = match(onnxruntime.InferenceSession(network), read(first), read(second))
+    np.save(output, field)
+    print(f"{output}: {field.shape}, {field.min():.1f} to {field.max():.1f} px")

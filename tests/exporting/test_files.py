@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tests.exporting.conftest import TINY, lively
 from tests.exporting.test_network import VARIANTS, expected, images
 
 onnx = pytest.importorskip("onnx", reason="exports need the extra 'export'")
-pytest.importorskip("onnxruntime", reason="exports need the extra 'export'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="exports need the extra 'export'")
 pytest.importorskip("onnxscript", reason="exports need the extra 'export'")
 pytest.importorskip("openvino", reason="OpenVINO files need the extra 'openvino'")
 
@@ -74,6 +75,13 @@ def test_flow_of_any_size(tmp_path):
     assert exported.task == "flow"
     plain = ma.Predictor(model, "cpu", check=False).match(*pair)
     assert np.median(np.abs(exported.flow - plain.flow)) < 1e-3
+    example = runpy.run_path(str(ROOT / "examples" / "onnx_runtime" / "predict.py"))
+    session = onnxruntime.InferenceSession(done.path)
+    for height, width in ((40, 75), (64, 2112)):  # the second starts from its own answer at half resolution
+        pair = [np.random.default_rng(seed).integers(0, 255, (height, width, 3), np.uint8) for seed in range(2)]
+        found, _ = example["match"](session, *(np.float32(image.transpose(2, 0, 1)[None]) for image in pair))
+        exported = ExportedPredictor(done.path).match(*pair)
+        assert np.median(np.abs(found.transpose(1, 2, 0) - exported.flow)) < 1e-3
 
 
 def test_file_as_predictor(tiny, onnx_file):
