@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -44,6 +45,8 @@ from matchattention.errors import first_line
 from matchattention.models.network import MatchNetwork
 from matchattention.models.registry import NETWORKS
 from matchattention.ops import triton_depthwise, triton_overlap
+from matchattention.runtime import packing
+from matchattention.runtime.fused import tiles
 from matchattention.runtime.fused.network import FusedNetwork
 from matchattention.runtime.fused.tiles import EACH, TILES, Tile
 from matchattention.runtime.kernels import transport
@@ -53,18 +56,22 @@ SHAPE = (1, 3, 512, 1024)
 LEAST_GAIN = 0.004
 TOLERANCE = 0.05
 RESTARTS = 4
+LEAST_TIMING_S = 45.0  # also when compiling took longer than thought
 PATIENCE_S = 25.0  # for one change; a kernel that never ends is ended
 
 KNOBS: dict[str, tuple[Any, str]] = {
     "depthwise rows": (triton_depthwise, "ROWS"),
     "depthwise row elements": (triton_depthwise, "ROW_ELEMENTS"),
     "transport warps": (transport, "NARROW_WARPS"),
+    "enough programs": (tiles, "ENOUGH_PROGRAMS"),
+    "convex with logits": (packing, "WITH_LOGITS"),
+    "convex without": (packing, "WITHOUT"),
 }
 State = dict[str, Any]  # by "kernel width" or by a knob's name
 
 
 class Move(NamedTuple):
-    """A change of some entries, and where its time is taken: a scale such as "1/32", or "network"."""
+    """A change of some entries, and where its time is taken: a scale such as "1/32", "convex" or "network"."""
 
     place: str
     change: State
@@ -103,10 +110,10 @@ def moves() -> list[Move]:
     """All changes, in the order in which they are tried."""
     found: list[Move] = []
 
-    def each(place: str, names: str, tiles: list[Tile]) -> None:
+    def each(place: str, names: str, cuts: list[Tile]) -> None:
         width = {"1/4": 32, "1/8": 64, "1/16": 128, "1/32": 256}[place]
         for name in names.split():
-            found.extend(Move(place, {f"{name} {width}": tile}) for tile in tiles)
+            found.extend(Move(place, {f"{name} {width}": tile}) for tile in cuts)
 
     def together(place: str, project: Tile, contract: Tile, attend: Tile) -> None:
         width = {"1/16": 128, "1/32": 256}[place]
@@ -136,8 +143,11 @@ def moves() -> list[Move]:
     each("1/4", "self cross", [Tile(32, 64, 4), Tile(32, 64, 2), Tile(64, 64, 8), Tile(128, 64, 8)])
     each("1/4", "contract", [Tile(64, 64, 8), Tile(128, 64, 8), Tile(64, 64, 2)])
 
+    found += [Move("convex", {"convex with logits": cut}) for cut in ((32, 4), (32, 8), (64, 16))]
+    found += [Move("convex", {"convex without": cut}) for cut in ((32, 2), (64, 4), (64, 2), (128, 4))]
     found += [Move("network", {"depthwise rows": rows}) for rows in (2, 8)]
     found.append(Move("network", {"depthwise row elements": 256}))
+    found.append(Move("network", {"enough programs": 512}))
     return found
 
 
@@ -145,11 +155,15 @@ Chain = Callable[[], tuple[Tensor, ...]]
 
 
 def chains(network: FusedNetwork, image0: Tensor, image1: Tensor) -> dict[str, Chain]:
-    """What is timed: all blocks of each scale, with the inputs that one pass gives them; and the whole network."""
+    """What is timed, with the inputs of one pass: all blocks of each scale, the ways up, and the whole network."""
     seen: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
     hooks = []
-    for module in (network.context, network.initial, *network.stages):
-        hooks.append(module.register_forward_pre_hook(lambda module, given: seen.append((module, given))))
+
+    def note(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        seen.append((functools.partial(module, **named), given))
+
+    for module in (network.context, network.initial, *network.stages, *network.convexes):
+        hooks.append(module.register_forward_pre_hook(note, with_kwargs=True))
     stage_of_encoder = network.encoder._stage
 
     def record(*given: Any) -> Any:
@@ -163,7 +177,9 @@ def chains(network: FusedNetwork, image0: Tensor, image1: Tensor) -> dict[str, C
         del network.encoder._stage
         for hook in hooks:
             hook.remove()
-    names = ["1/4", "1/8", "1/16", "1/32", "1/32", "1/32", "1/32", "1/16", "1/8", "1/4"]
+    names = ["1/4", "1/8", "1/16", "1/32", "1/32", "1/32"]  # the encoder's stages, context, initial estimate
+    for scale in ("1/32", "1/16", "1/8", "1/4"):
+        names += [scale, "convex"]
     parts: dict[str, list[Any]] = {}
     for name, part in zip(names, seen, strict=True):
         parts.setdefault(name, []).append(part)
@@ -304,7 +320,8 @@ def climb(notes: Notes, until: float, rehearse: bool, most: int | None) -> None:
                 notes.save()
             if note is not None and note.get("kept"):
                 state, times[move.place] = {**state, **move.change}, note["us"]
-        notes.found["best"] = {name: _short(value) for name, value in state.items() if value != first[name]}
+        changed = [name for name, value in state.items() if value != first[name]]
+        notes.found["best"] = {name: {"is": _short(first[name]), "better": _short(state[name])} for name in changed}
         notes.save()
         whole(notes, found["network"], usual["network"], first, state, overlap)
 
@@ -398,13 +415,15 @@ def main() -> None:
         print(f"{compile_all(10 * major + minor)} kernels compiled in {time.time() - begin:.0f} s", flush=True)
         if arguments.compile:
             return
+    until = max(until, time.time() + LEAST_TIMING_S)
     arguments.output.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--output", str(arguments.output), "--until", str(until)]
     command += ["--rehearse"] * arguments.rehearse
     command += [] if arguments.most is None else ["--most", str(arguments.most)]
     follow(command, arguments.output, until, 20 * PATIENCE_S if arguments.rehearse else PATIENCE_S)
-    best = Notes(arguments.output).found.get("best", {})
-    print("What the table should say:", json.dumps(best, indent=1) if best else "what it says")
+    print("What the table should say:")
+    for name, row in Notes(arguments.output).found.get("best", {}).items():
+        print(f"  {name}: {row['better']} (is {row['is']})")
 
 
 if __name__ == "__main__":

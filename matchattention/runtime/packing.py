@@ -13,6 +13,8 @@ from matchattention.runtime.kernels.upsampling import convex_kernel
 
 # Of a matrix product inside a kernel.
 LEAST_COLUMNS = 16
+# Tokens and warps of a program of convex upsampling that computes its logits, and of one that reads them.
+WITH_LOGITS, WITHOUT = (64, 8), (16, 2)
 
 
 class PackedConvolution(nn.Module):
@@ -73,7 +75,7 @@ class PackedConvex(nn.Module):
         outputs = row if packed else 2
         out = position.new_empty((images, height * self.factor, width * self.factor, outputs))
         tokens = images * height * width
-        tile, warps = (64, 8) if self.one_kernel else (16, 2)
+        tile, warps = WITH_LOGITS if self.one_kernel else WITHOUT
         convex_kernel[(-(-tokens // tile),)](
             logits,
             self.weight,
