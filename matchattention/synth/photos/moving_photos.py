@@ -43,7 +43,8 @@ class MovingPhotoConfig:
         still: share of pieces that move with the background.
         bars: probability of thin bars in front.
         blur: share of pairs with motion blur, shortest and longest exposure.
-        sheets: how photos are laid out.
+        sheets: how photos are laid out; regions are rounder than in stereo, because shards that follow every edge and
+            fly apart are more than anyone could match.
         sensor: what the camera does to the frames.
     """
 
@@ -56,8 +57,8 @@ class MovingPhotoConfig:
     still: float = 0.25
     bars: float = 0.4
     blur: tuple[float, float, float] = (0.3, 0.1, 0.7)
-    sheets: LayeredPhotoConfig = field(default_factory=LayeredPhotoConfig)
-    sensor: SensorConfig = field(default_factory=lambda: SENSORS["default"])
+    sheets: LayeredPhotoConfig = field(default_factory=lambda: LayeredPhotoConfig(compactness=(0.2, 1.0)))
+    sensor: SensorConfig = field(default_factory=lambda: SENSORS["video"])
 
     @property
     def layers(self) -> int:

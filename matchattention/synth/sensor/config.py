@@ -65,6 +65,7 @@ class SensorConfig:
         uneven_light: natural log of a smooth gain over the image; mostly ``difference``: light that moved.
         dust: darkening under a few soft blobs that sit on the sensor, so each view has its own.
         smudge: veil of stray light under such blobs, as a fraction of white.
+        glare: a lamp's or the sun's glow inside the lens and its ghosts, as a fraction of white.
         defocus: standard deviation of the lens blur, px.
         streak: length of the trace that a moving rig draws along x or y, px; common to both views.
         chromatic_shift: displacement of red against blue, px; green stays where the ground truth is.
@@ -81,6 +82,7 @@ class SensorConfig:
         jpeg: 100 - quality.
         border: black margin that rectifying leaves, as a share of the side; every side of each view has its own.
         eight_bit: round to whole grey levels at the end.
+        one_camera: both views come from one camera, as frames of a video do: dust, smudges and margins stay in place.
     """
 
     mismatch: Ingredient = OFF
@@ -91,6 +93,7 @@ class SensorConfig:
     uneven_light: Ingredient = OFF
     dust: Ingredient = OFF
     smudge: Ingredient = OFF
+    glare: Ingredient = OFF
     defocus: Ingredient = OFF
     streak: Ingredient = OFF
     chromatic_shift: Ingredient = OFF
@@ -107,10 +110,11 @@ class SensorConfig:
     jpeg: Ingredient = OFF
     border: Ingredient = OFF
     eight_bit: bool = True
+    one_camera: bool = False
 
     @classmethod
     def preset(cls, name: str) -> SensorConfig:
-        """The preset of that name: "default", "clean" or "harsh"."""
+        """The preset of that name: "default", "video", "clean" or "harsh"."""
         if name not in PRESETS:
             raise InputError(f"No sensor preset is called {name!r}; choose one of {', '.join(PRESETS)}")
         return PRESETS[name]
@@ -128,7 +132,7 @@ class SensorConfig:
         return any(getattr(self, name).active for name in names)
 
 
-INGREDIENTS = tuple(field.name for field in fields(SensorConfig) if field.name != "eight_bit")
+INGREDIENTS = tuple(field.name for field in fields(SensorConfig) if field.name not in ("eight_bit", "one_camera"))
 
 PRESETS = {
     "clean": SensorConfig(),
@@ -184,3 +188,13 @@ PRESETS = {
         border=Ingredient(0.3, 0.01, 0.15),
     ),
 }
+# One camera a thirtieth of a second later: what is on the glass or in the lens does not move with the world, and light
+# and exposure are the same more often than between two cameras.
+PRESETS["video"] = replace(
+    PRESETS["default"],
+    one_camera=True,
+    mismatch=Ingredient(0.04, 3.0, 9.0),
+    dust=Ingredient(0.1, 0.1, 0.5),
+    smudge=Ingredient(0.1, 0.02, 0.15),
+    glare=Ingredient(0.12, 0.01, 0.25, logarithmic=True),
+)

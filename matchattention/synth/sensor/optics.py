@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -13,6 +14,8 @@ COARSE = 4  # px per cell of the smooth fields, which are composed small and enl
 LIGHT_CELLS = (3, 4)  # knots of the uneven light, rows x columns: only slow changes
 DUST, SMUDGES = 4, 2  # blobs per view
 BLOB_DRAWS = 3 * (DUST + SMUDGES)
+GHOSTS = 7  # of a light inside a lens
+GLARE_DRAWS = 3 + 3 * GHOSTS
 
 
 @lru_cache(maxsize=16)
@@ -111,6 +114,33 @@ def blobs(uniform: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     dust = torch.exp(-(distance[:, :DUST] ** 2)).amax(1)
     smudge = torch.exp(-distance[:, DUST:]).amax(1)
     return dust, smudge
+
+
+def glare(uniform: Tensor, height: int, width: int) -> Tensor:
+    """Light that a bright source scatters inside the lens: a glow around it, and ghosts of the six-sided aperture.
+
+    Ghosts lie on the line through the source and the image's centre. The source may be outside of the image.
+
+    Args:
+        uniform: (24, N) numbers in [0, 1): direction and distance of the source, the aperture's turn, and of each
+            ghost its place on the line, size and brightness.
+
+    Returns:
+        (N, h, w) in [0, 1] on the coarse grid.
+    """
+    y, x = _grid(height, width, uniform.device)
+    x, y = x / width - 0.5, (y - 0.5 * height) / width
+    angle, distance, turn = uniform[:3, :, None, None, None].unbind(0)  # (N, 1, 1, 1) each
+    angle, distance = 2 * math.pi * angle, 0.7 * distance
+    source_x, source_y = distance * torch.cos(angle), distance * torch.sin(angle)
+    glow = torch.exp(((x - source_x).square() + (y - source_y).square()) / -0.09)  # reaches a third of the width
+    place, size, brightness = uniform[3:].T.view(-1, 3, GHOSTS, 1, 1).unbind(1)  # (N, ghosts, 1, 1) each
+    place = 2.4 * place - 1.4  # of the way from the centre to the source
+    x, y = x - place * source_x, y - place * source_y
+    sides = (turn[..., None] + torch.arange(3, device=turn.device)) * (math.pi / 3)
+    across = (x[..., None] * torch.cos(sides) + y[..., None] * torch.sin(sides)).abs().amax(-1)
+    inside = across < 0.008 * torch.exp(2.4 * size)  # of the width: 1 to 9 %
+    return (0.5 * glow[:, 0] + (inside * brightness.square()).sum(1)).clamp(max=1.0)
 
 
 def enlarge(field: Tensor, height: int, width: int) -> Tensor:

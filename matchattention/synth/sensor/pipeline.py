@@ -22,9 +22,11 @@ from matchattention.synth.sensor import jpeg, kernels
 from matchattention.synth.sensor.config import INGREDIENTS, Ingredient, SensorConfig
 from matchattention.synth.sensor.optics import (
     BLOB_DRAWS,
+    GLARE_DRAWS,
     LIGHT_CELLS,
     blobs,
     enlarge,
+    glare,
     line_taps,
     smooth_gain,
     spread,
@@ -37,7 +39,7 @@ MIDDLE_GREY = 0.2  # linear mean of a well exposed picture
 SHOT_VARIANCE = 1e-4  # of white at ISO 100: a full well of 10 000 electrons
 READ_DEVIATION = 6e-4  # of white at ISO 100
 GAINS = ("exposure", "auto_exposure", "white_balance")
-FIELDS = ("vignetting", "uneven_light", "dust", "smudge")
+FIELDS = ("vignetting", "uneven_light", "dust", "smudge", "glare")
 FUSED_DEVICES = ("cuda",) if HAS_TRITON else ()  # where kernels take the place of many torch operations
 LUMA = (0.2126, 0.7152, 0.0722)
 KNOTS = LIGHT_CELLS[0] * LIGHT_CELLS[1]
@@ -45,7 +47,7 @@ KNOTS = LIGHT_CELLS[0] * LIGHT_CELLS[1]
 # infrared weights 2, knots of the uneven light.
 SHARED_DRAWS = 6 + KNOTS
 BORDER_DRAWS = 8  # width and tilt of the black margin at each side
-OWN_DRAWS = BLOB_DRAWS + BORDER_DRAWS
+OWN_DRAWS = BLOB_DRAWS + BORDER_DRAWS + GLARE_DRAWS
 
 
 class _Draws(NamedTuple):
@@ -53,7 +55,7 @@ class _Draws(NamedTuple):
 
     strengths: dict[str, Tensor]  # (N,) each
     shared: Tensor  # (SHARED_DRAWS, N) in [0, 1), equal for both views of a pair
-    own: Tensor  # (OWN_DRAWS, N) in [0, 1), different in each view
+    own: Tensor  # (OWN_DRAWS, N) in [0, 1), different in each view but for frames of one camera
 
 
 @lru_cache(maxsize=64)
@@ -123,7 +125,10 @@ def _draw(config: SensorConfig, pairs: int, chance: _Chance, device: torch.devic
     apart = (2 * own[:count] - 1) * difference * (present * mismatch).repeat(1, 2)
     strengths = level.repeat(1, 2) + apart  # (ingredients, N)
     strengths = torch.where(magnitude > 0, strengths.clamp_min(0), strengths)
-    return _Draws(dict(zip(INGREDIENTS, strengths)), shared.repeat(1, 2), own[count:])
+    places = own[count:]
+    if config.one_camera:
+        places = places[:, :pairs].repeat(1, 2)
+    return _Draws(dict(zip(INGREDIENTS, strengths)), shared.repeat(1, 2), places)
 
 
 def _per_image(values: Tensor) -> Tensor:
@@ -152,7 +157,7 @@ def _halo_kernels(device: torch.device) -> Tensor:
 
 
 def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> tuple[Tensor, Tensor]:
-    """Exposure, colour cast, vignetting, uneven light, dust and smudges.
+    """Exposure, colour cast, vignetting, uneven light, dust, smudges and glare.
 
     Returns:
         the images, and (N,) by how much they were brightened: a dark place costs noise.
@@ -173,6 +178,8 @@ def _illuminate(images: Tensor, config: SensorConfig, draws: _Draws) -> tuple[Te
     dust, smudge = blobs(draws.own[:BLOB_DRAWS], height, width)
     veil = strength["smudge"][:, None, None] * smudge
     field = field * (1 - strength["dust"].clamp_max(1)[:, None, None] * dust) * (1 - veil)
+    if config.glare.active:
+        veil = veil + strength["glare"][:, None, None] * glare(draws.own[-GLARE_DRAWS:], height, width)
     field, veil = enlarge(torch.stack([field, veil], dim=1), height, width).split(1, dim=1)
     return torch.addcmul(veil, images, field), gain
 
@@ -294,7 +301,7 @@ def apply(
     Args:
         image0: (B, 3, H, W) float, linear light; 1 is white at exposure zero, more is allowed.
         image1: (B, 3, H, W), the other view.
-        config: what may happen; `SensorConfig.preset` has three.
+        config: what may happen; `SensorConfig.preset` has four.
         generator: on the images' device, or a seed: the same state gives the same pictures. With a list of B seeds
             a pair's picture depends on its own seed alone, whatever batch it is in (not in a captured graph, where
             seeds would be frozen).
@@ -326,7 +333,7 @@ def apply(
         loss = draws.strengths["jpeg"]
         images = torch.where(_per_image(loss) > 0, jpeg.compress(images, (100 - loss).clamp(1, 100)), images)
     if config.border.active:
-        images = _frame(images, draws.strengths["border"], draws.own[BLOB_DRAWS:])
+        images = _frame(images, draws.strengths["border"], draws.own[BLOB_DRAWS : BLOB_DRAWS + BORDER_DRAWS])
     if config.eight_bit:
         images = images.round_()
     left, right = images.chunk(2)

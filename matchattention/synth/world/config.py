@@ -34,7 +34,7 @@ class SceneConfig:
     """"stereo" (two cameras, one moment) or "flow" (one camera, two moments)."""
     motion: tuple[float, float] = (0.0005, 0.2)
     """Flow: movement of groups and camera between the frames as a share of the width, log-uniform."""
-    still: float = 0.45
+    still: float = 0.55
     """Flow: share of groups that stand still."""
     camera_still: float = 0.12
     """Flow: share of pairs whose camera stands on a tripod."""
@@ -64,6 +64,8 @@ class SceneConfig:
     """Probability that a plausible scene is filled with floating objects."""
     floating_count: int = 40
     """Most floating objects."""
+    thin: float = 1.0
+    """Factor on how often cut-outs, bundles of leaves and wires hang before a scene."""
     cards: bool = True
     """Cut-outs: foliage, lattices, fences, grass, glyphs."""
     wires: bool = True
@@ -134,7 +136,24 @@ PRESETS["gentle"] = replace(
     panes=0.0,
     plain=0.15,
 )
-PRESETS["flow"] = replace(PRESETS["mixed"], task="flow", relit=0.03)
+# More roads, and half as much that moves by itself in front: real pairs have far fewer edges of motion.
+PRESETS["flow"] = replace(
+    PRESETS["mixed"],
+    task="flow",
+    layouts={
+        "room": 0.2,
+        "tabletop": 0.2,
+        "street": 0.3,
+        "forest": 0.1,
+        "corridor": 0.05,
+        "tunnel": 0.06,
+        "flying": 0.09,
+    },
+    relit=0.03,
+    floating=0.35,
+    thin=0.5,
+    sensor="video",
+)
 PRESETS["flow-rolling"] = replace(PRESETS["flow"], rolling=(0.7, 0.7))
 # Traffic on a clear day, without photos and through a perfect camera: to be looked at, as the bundled flow example is.
 PRESETS["drive"] = replace(

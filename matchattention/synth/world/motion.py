@@ -1,7 +1,7 @@
 """The second frame of a flow pair: the camera steps, turns and zooms, and groups go their own ways, limbs swinging.
 
 Sizes of motions are log-uniform in the image, from nearly none to a fifth of the width, because real pairs hold both
-(docs/scenes.md). On streets the camera drives and traffic keeps to its lanes; elsewhere a step is often compensated
+(docs/scenes.md). On roads the camera drives and traffic keeps to its lanes; elsewhere a step is often compensated
 by a turn, as by anyone who films something.
 """
 
@@ -20,11 +20,12 @@ from matchattention.synth.world.camera import Camera
 from matchattention.synth.world.config import SceneConfig
 from matchattention.synth.world.rotations import axis_rotation
 
-DRIVEN = 0.75  # share of street pairs taken from a moving car
-STRIDE = (0.02, 2.2)  # m between two frames of a car or its camera
+ROADS = ("street", "tunnel")
+DRIVEN = 0.75  # share of their pairs taken from a moving car
+STRIDE = (0.04, 2.2)  # m between two frames of a car or its camera
 _AHEAD = torch.tensor([0.0, 0.0, 1.0])
 CAMERA_LEAST = 6.0  # how much more than groups a camera moves at least, if it moves: hands and wheels do
-IN_LANE = 0.6  # share of a street's groups that go along it
+IN_LANE = 0.6  # share of a road's groups that go along it
 
 
 class SecondFrame(NamedTuple):
@@ -71,8 +72,8 @@ def second_frame(
         groups: number of groups, the still one included.
         layout: name of the scenes' layout.
     """
-    axes, centre = _move_groups(dice, config, primitives, camera, groups, layout == "street")
-    rotation, position = _move_camera(dice, config, camera, typical_depth, layout == "street")
+    axes, centre = _move_groups(dice, config, primitives, camera, groups, layout in ROADS)
+    rotation, position = _move_camera(dice, config, camera, typical_depth, layout in ROADS)
     zoomed = _signed(dice, dice.log_uniform(0.004, 0.15)) * dice.chance(config.zoom)
     quiet = dice.chance(config.camera_still)
     share, low, high = config.blur
@@ -101,7 +102,7 @@ def _signed(dice: Dice, size: Tensor) -> Tensor:
 
 
 def _move_groups(
-    dice: Dice, config: SceneConfig, primitives: Primitives, camera: Camera, groups: int, street: bool
+    dice: Dice, config: SceneConfig, primitives: Primitives, camera: Camera, groups: int, road: bool
 ) -> tuple[Tensor, Tensor]:
     """Axes (B, N, 3, 3) and centres (B, N, 3) of all primitives in the second frame."""
     low, high = config.motion
@@ -116,7 +117,7 @@ def _move_groups(
     upright = torch.tensor([0.0, 1.0, 0.0], device=axis.device)
     axis = torch.where(level[..., None], upright, axis)
     turn = _signed(dice, dice.log_uniform(0.003, config.turn, groups)) * dice.chance(0.6, groups)
-    lane = dice.chance(IN_LANE, groups) & street
+    lane = dice.chance(IN_LANE, groups) & road
     metres = dice.log_uniform(*STRIDE, groups)
     along = _signed(dice, torch.ones_like(metres))
     heading = dice.normal(0.0, 0.06, groups)
@@ -139,7 +140,7 @@ def _move_groups(
 
 
 def _move_camera(
-    dice: Dice, config: SceneConfig, camera: Camera, typical_depth: Tensor, street: bool
+    dice: Dice, config: SceneConfig, camera: Camera, typical_depth: Tensor, road: bool
 ) -> tuple[Tensor, Tensor]:
     """Rotation (B, 3, 3) and position (B, 3) m of the second frame's camera."""
     low, high = config.motion
@@ -158,7 +159,7 @@ def _move_camera(
     # Where one filmed something on the way, the camera follows it.
     target = torch.stack((-step[:, 0], -step[:, 1], typical_depth - step[:, 2]), -1)
     follow = dice.chance(0.4) * dice.uniform(0.5, 1.1)
-    if street:
+    if road:
         driven = dice.chance(DRIVEN)
         stride = dice.log_uniform(*STRIDE) * torch.where(dice.chance(0.95), 1.0, -1.0)
         # Driving along the road means along the camera's view, kept level; the turn follows the wheels.

@@ -61,8 +61,8 @@ def thin_things(builder: Builder, dice: Dice, camera: Camera, config: SceneConfi
     if config.panes > 0:
         clutter.panes(builder, dice, camera, near, 0.4 * far, config.panes)
     if config.cards:
-        clutter.cards(builder, dice, camera, near, far, 0.5, 14)
+        clutter.cards(builder, dice, camera, near, far, 0.5 * config.thin, 14)
     if config.plants:
-        clutter.hanging(builder, dice, camera, near, far, 0.3, 5)
+        clutter.hanging(builder, dice, camera, near, far, 0.3 * config.thin, 5)
     if config.wires:
-        clutter.wires(builder, dice, camera, near, far, 0.45, 24)
+        clutter.wires(builder, dice, camera, near, far, 0.45 * config.thin, 24)

@@ -45,6 +45,7 @@ VISIBLE = {
     "uneven_light": 0.3,
     "dust": 0.8,
     "smudge": 0.3,
+    "glare": 0.3,
     "defocus": 1.0,
     "streak": 5.0,
     "chromatic_shift": 1.0,
@@ -315,3 +316,26 @@ def test_vignetting_darkens_the_corners_and_leaves_the_centre():
     assert linear[48, 64].item() == pytest.approx(0.4, rel=0.02)
     for y, x in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
         assert linear[y, x].item() == pytest.approx(0.4 * (1 - 0.5), rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["dust", "smudge", "glare", "border"])
+def test_what_is_on_the_glass_stays_in_place_between_frames_of_one_camera(name: str):
+    plain = torch.full((6, 3, 64, 96), 0.3)
+    config = only(**{name: always(0.3)})
+    both = apply(plain, plain, replace(config, one_camera=True), 4)
+    assert (both[0] - displayed(plain)).abs().amax((1, 2, 3)).min() > 3  # in every pair
+    torch.testing.assert_close(both[0], both[1], atol=1e-3, rtol=0)
+    left, right = apply(plain, plain, config, 4)
+    torch.testing.assert_close(left, both[0], atol=1e-3, rtol=0)  # the first frame is the same picture either way
+    assert (left - right).abs().max() > 3
+
+
+def test_glare_adds_light_with_sharp_ghosts():
+    """Half of it around its source, and edges that a smudge never has."""
+    dark = torch.full((16, 3, 128, 256), 0.02)
+    out, _ = apply(dark, dark, only(glare=always(0.2)), 1)
+    added = out - displayed(dark)
+    assert added.min() > -1e-2
+    step = (out[:, 0, :, 4:] - out[:, 0, :, :-4]).abs().amax((1, 2))  # across a coarse cell
+    veiled, _ = apply(dark, dark, only(smudge=always(0.2)), 1)
+    assert step.median() > 2 * (veiled[:, 0, :, 4:] - veiled[:, 0, :, :-4]).abs().amax((1, 2)).median()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from matchattention.synth.dice import Dice
@@ -67,9 +68,19 @@ def test_a_camera_that_follows_has_what_it_filmed_in_the_middle_again() -> None:
     camera = Camera(rotation, torch.ones(16, 3), torch.full((16,), 100.0), torch.zeros(16, 2), SIZE)
     config = replace(PRESETS["flow"], motion=(0.1, 0.2))
     depth = torch.full((16,), 5.0)
-    turned, moved = _move_camera(FollowingDice(1, indices, "cpu"), config, camera, depth, street=False)
+    turned, moved = _move_camera(FollowingDice(1, indices, "cpu"), config, camera, depth, road=False)
     filmed = camera.position + 5.0 * rotation[:, 2]
     assert ((moved - camera.position) @ rotation[0].T)[:, 1].abs().max() > 0.1  # some step up or down
     seen = torch.einsum("bij,bj->bi", turned, filmed - moved)
     assert seen[:, :2].abs().max() < 1e-3
     assert (seen[:, 2] > 1).all()
+
+
+@pytest.mark.parametrize(("layout", "driven"), [("street", True), ("tunnel", True), ("forest", False)])
+def test_roads_are_driven_along_and_forests_are_not(layout: str, driven: bool) -> None:
+    config = replace(PRESETS["flow-small"], layouts={layout: 1.0}, camera_still=0.0, photos=0.0)
+    scene = draw_scenes(config, 3, range(40), (16, 24))
+    assert scene.second is not None
+    step = ((scene.second.position - scene.position)[:, None] @ scene.rotation.transpose(-1, -2))[:, 0]
+    ahead = step[:, 2] > 0.8 * step.norm(dim=-1)
+    assert (ahead.float().mean() > 0.55) == driven

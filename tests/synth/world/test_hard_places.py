@@ -109,3 +109,11 @@ def test_a_dark_place_costs_noise() -> None:
     bright, dark = photograph(0.2), photograph(0.03)
     assert dark.mean() == pytest.approx(float(bright.mean()), rel=0.05)
     assert dark.std() > 1.8 * bright.std()
+
+
+def test_what_hangs_before_a_scene_can_be_made_rare() -> None:
+    cards = KINDS.index("card")
+    counts = [_draw("flying", thin=thin, floating=0.0).primitives.counts[:, cards].sum() for thin in (0.0, 0.5, 1.0)]
+    without = _draw("flying", cards=False, wires=False, plants=False, floating=0.0).primitives.counts[:, cards].sum()
+    assert counts[0] == without
+    assert counts[0] < counts[1] < counts[2]

@@ -13,7 +13,8 @@ from matchattention.synth.world.trajectory import camera_at, solids_at
 
 @pytest.fixture(scope="module")
 def scene() -> Scene:
-    config = replace(PRESETS["flow"], photos=0.0, still=0.0, camera_still=0.0, limbs=(0.0, 0.7), zoom=1.0)
+    rooms = replace(PRESETS["flow"], layouts={"room": 0.5, "tabletop": 0.5}, photos=0.0)
+    config = replace(rooms, still=0.0, camera_still=0.0, limbs=(0.0, 0.7), zoom=1.0)
     return draw_scenes(config, 4, [0, 1, 2], (32, 64))
 
 
