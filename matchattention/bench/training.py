@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from matchattention.bench.kernels import by_name, profile_pass
 from matchattention.bench.scenes import image_pair
 from matchattention.bench.timing import forget_peak, measure, peak_bytes
 from matchattention.data.batch import Batch
@@ -47,6 +48,7 @@ def bench_training(
     pairs: int = 8,
     modes: list[Mode] | None = None,
     seconds: float = 2.0,
+    with_kernels: bool = False,
     say: Callable[[str], None] = print,
     keep: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
@@ -62,6 +64,7 @@ def bench_training(
         pairs: of a batch.
         modes: of `TrainingStep`.
         seconds: measuring time of each mode.
+        with_kernels: whether to keep launches and time of every kernel of a step on a GPU.
         say: takes lines of progress.
         keep: takes the results so far after each mode.
     """
@@ -92,6 +95,8 @@ def bench_training(
                 "mode_reached": reached,
                 "pairs_per_second": pairs / timing.median_ms * 1e3,
             }
+            if gpu and with_kernels:
+                results["modes"][label]["kernels"] = by_name(profile_pass(run)["kernels"])
             say(f"{label:24s} {timing.median_ms:9.2f} ms, {pairs / timing.median_ms * 1e3:7.1f} pairs/s ({reached})")
             del step, model, run
         except Exception as error:

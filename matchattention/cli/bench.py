@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-large", action="store_true", help="leave the 2K, 4K and 8K images out")
     parser.add_argument("--no-parity", action="store_true", help="leave the comparison with fp32 out")
     parser.add_argument("--no-first-call", action="store_true", help="of `predictor`: start no new processes")
-    parser.add_argument("--profile", action="store_true", help="of `network`: keep the table of a pass's kernels too")
+    parser.add_argument("--profile", action="store_true", help="of `network` and `training`: keep the table of kernels")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its convolutions and choose")
     parser.add_argument("--minutes", type=float, default=3.0, help="of `all`: begin no further part after this")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
@@ -132,6 +132,7 @@ def _run_part(
         arguments.batch,
         modes,
         seconds,
+        with_kernels=arguments.profile,
         say=say,
         keep=keep,
     )
