@@ -28,7 +28,7 @@ from matchattention.inference.result_files import RECORD
 from matchattention.synth.stream.export_flow import FlowPair, render_flow_pair, write_flow_files
 from matchattention.synth.stream.scene_stream import SceneStream
 from matchattention.synth.world.config import PRESETS
-from matchattention.viz.flow import flow_picture
+from matchattention.viz.flow import direction_colours, flow_picture
 
 SEED, INDEX = 5, 9  # of the preset "drive"
 FILM = (-1.5, 0.25, 18)  # first moment, time between frames, frames
@@ -70,15 +70,30 @@ def find_motion(frames: Path, flows: Path) -> list[np.ndarray]:
 
 
 def film(frames: list[Path], flows: list[np.ndarray]) -> list[Image.Image]:
-    """Each frame beside its motion, all on one scale."""
-    longest = max(float(np.percentile(np.linalg.norm(flow, axis=-1), 99)) for flow in flows)
+    """Each frame beside its motion, all on one scale and in one palette."""
+    longest = float(np.percentile([np.linalg.norm(flow, axis=-1) for flow in flows], 98))
+    shown = [Image.open(frame).resize(SIDE, Image.Resampling.LANCZOS) for frame in frames[: len(flows)]]
+    palette = film_palette(shown)
     pictures = []
-    for frame, flow in zip(frames, flows):
+    for frame, flow in zip(shown, flows):
         picture = Image.new("RGB", (2 * SIDE[0], SIDE[1]))
-        for index, half in enumerate((Image.open(frame), Image.fromarray(flow_picture(flow, longest)))):
-            picture.paste(half.resize(SIDE, Image.Resampling.LANCZOS), (index * SIDE[0], 0))
-        pictures.append(picture.quantize(128, dither=Image.Dither.NONE))
+        picture.paste(frame)
+        picture.paste(Image.fromarray(flow_picture(flow, longest)).resize(SIDE, Image.Resampling.LANCZOS), (SIDE[0], 0))
+        pictures.append(picture.quantize(palette=palette))
     return pictures
+
+
+def film_palette(frames: list[Image.Image]) -> Image.Image:
+    """An image with 256 colours: half of them for the frames, half for all motions there are."""
+    strip = Image.new("RGB", (SIDE[0], SIDE[1] * len(frames)))
+    for index, frame in enumerate(frames):
+        strip.paste(frame, (0, index * SIDE[1]))
+    span = np.linspace(-1, 1, 256)
+    motions = Image.fromarray(direction_colours(np.stack(np.meshgrid(span, span), -1)))
+    colours = [image.quantize(128).getpalette()[: 3 * 128] for image in (strip, motions)]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(colours[0] + colours[1])
+    return palette
 
 
 def main() -> int:
@@ -101,8 +116,7 @@ def main() -> int:
         render_film(frames, size, arguments.samples)
         first, *others = film(sorted(frames.iterdir()), find_motion(frames, flows))
         with replacing(arguments.output) as temporary:
-            looks = {"duration": MILLISECONDS, "loop": 0, "optimize": True}
-            first.save(temporary, format="GIF", save_all=True, append_images=others, **looks)
+            first.save(temporary, format="GIF", save_all=True, append_images=others, duration=MILLISECONDS, loop=0)
     return 0
 
 
