@@ -1,13 +1,14 @@
-"""Which engine for a CPU: PyTorch, ONNX Runtime and OpenVINO in fp32, bf16 and int8, on one file of `export`.
+"""Which engine for a CPU: PyTorch, ONNX Runtime and OpenVINO in fp32, bf16 and int8, on files of `export`.
 
-    python benchmarks/cpu_engines.py accuracy --data DIR    Middlebury Q and KITTI 2015, the folders as they unpack
-    python benchmarks/cpu_engines.py latency                all engines in turn in one process, two threads each
-    python benchmarks/cpu_engines.py page                   the tables and the advice in docs/deployment.md
+    python benchmarks/cpu_engines.py accuracy --data DIR                    Middlebury Q and KITTI 2015, as they unpack
+    python benchmarks/cpu_engines.py accuracy --model rt-flow --data DIR    a folder of pairs for each flow benchmark
+    python benchmarks/cpu_engines.py latency                                all engines in turn in one process
+    python benchmarks/cpu_engines.py page                                   tables and advice in docs/deployment.md
 
-The first two keep their parts of one JSON file. A run that was stopped goes on: what the file holds is not measured
-again. Latency is what a user waits for: uint8 images in, both views' disparity, occlusion and confidence out. Engines
-take turns, so that a busy moment meets all of them, and the fastest run of each counts; `load_average` in the file says
-how busy the machine was.
+The first two kinds keep their parts of one JSON file a model (`cpu_engines_studies.py` says what is measured). A run
+that was stopped goes on: what the file holds is not measured again. Latency is what a user waits for: uint8 images in,
+both views' fields, occlusion and confidence out. Engines take turns, so that a busy moment meets all of them, and the
+fastest run of each counts; `load_average` in the file says how busy the machine was.
 """
 
 from __future__ import annotations
@@ -28,97 +29,92 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cpu_engines_page import write_page
+from cpu_engines_studies import FLOATS, STUDIES, Pairs, Study
 
 from matchattention.data import datasets
 from matchattention.data.atomic import replacing
-from matchattention.data.formats import read_pfm
+from matchattention.data.formats import read_flo, read_pfm
 from matchattention.data.provenance import describe_environment
 from matchattention.evaluation.runner import evaluate, save_prediction
 
-RESULT = Path(__file__).parent / "results" / "cpu-engines.json"
-SETS = {"middlebury": ("MiddEval3", "trainingQ"), "kitti2015": ("kitti2015", None)}
-FIGURES = {"middlebury": ("bad2", "bad1", "epe"), "kitti2015": ("d1", "epe")}
-# Name: file, engine, precision; None is PyTorch.
-ENGINES: dict[str, tuple[str, str, str] | None] = {
-    "PyTorch fp32": None,
-    "ONNX Runtime fp32": ("rt.onnx", "onnx", "auto"),
-    "OpenVINO fp32": ("rt.onnx", "openvino", "fp32"),
-    "OpenVINO bf16": ("rt.onnx", "openvino", "bf16"),
-    "ONNX Runtime int8": ("rt-int8.onnx", "onnx", "auto"),
-    "OpenVINO int8": ("rt-int8.onnx", "openvino", "fp32"),
-}
+PLAIN = next(iter(FLOATS))  # what all others are compared with
 
 
-class Engine:
-    """One of `ENGINES` as a matcher that `evaluate` can measure."""
+class Matcher:
+    """One of a study's engines as a matcher that `evaluate` can measure."""
 
-    def __init__(self, name: str, files: Path, threads: int) -> None:
+    def __init__(self, study: Study, name: str, files: Path, threads: int) -> None:
         from matchattention.exporting.predictor import ExportedPredictor
         from matchattention.inference.predictor import Predictor
 
-        choice = ENGINES[name]
+        engine = study.engines[name]
         self.settings: dict[str, Any] = {"name": name, "label": name}
         self.match: Callable[..., Any]
-        if choice is None:
-            self.match = Predictor("rt", "cpu", check=False).match
+        if engine is None:
+            self.match = Predictor(study.model, "cpu", check=False).match
         else:
-            file, engine, precision = choice
-            self.match = ExportedPredictor(files / file, engine, precision, threads, check=False).match
+            file = files / study.file(engine)
+            self.match = ExportedPredictor(file, engine.engine, engine.precision, threads, check=False).match
 
     def __call__(self, first: Any, second: Any, sample: Any) -> Any:
-        return np.asarray(self.match(first, second).disparity, np.float32)
+        result = self.match(first, second)
+        return np.asarray(result.flow if result.task == "flow" else result.disparity, np.float32)
 
 
-def prepare(files: Path, names: list[str]) -> dict[str, Any]:
+def prepare(study: Study, files: Path, names: list[str]) -> dict[str, Any]:
     """Export what these engines need and is missing; sizes and node counts."""
     from matchattention import export
     from matchattention.exporting.onnx_file import count_nodes
 
     files.mkdir(parents=True, exist_ok=True)
     facts = {}
-    needed = {choice[0] for name in names if (choice := ENGINES[name]) is not None}
-    for name, precision in (("rt.onnx", "fp32"), ("rt-int8.onnx", "int8")):
-        if name not in needed:
+    for engine in dict.fromkeys(study.engines[name] for name in names):
+        if engine is None or (name := study.file(engine)) in facts:
             continue
         if not (files / name).is_file():
             print(f"exporting {name}", file=sys.stderr)
-            export("rt", files / name, precision=precision)
+            export(study.model, files / name, precision=engine.exported)
         size = (files / name).stat().st_size
         facts[name] = {"megabytes": round(size / 1e6, 1), "nodes": sum(count_nodes(files / name).values())}
     return facts
 
 
-def measure_accuracy(engine: Engine, dataset: str, data: Path, found: Path) -> dict[str, Any]:
+def measure_accuracy(matcher: Matcher, pairs: Pairs, data: Path, found: Path) -> dict[str, Any]:
     """Means over a set's scenes.
 
     Args:
-        engine: what to measure.
-        dataset: of `SETS`.
+        matcher: what to measure.
+        pairs: the set.
         data: holds the sets' folders.
-        found: folder where PyTorch's disparities stay: every other engine is compared with them pixel by pixel.
+        found: folder where PyTorch's answers to this set stay: every other engine is compared with them pixel by pixel.
     """
-    name, apart = engine.settings["name"], []
+    name, apart = matcher.settings["name"], []
 
-    def compare(_: int, result: Any, sample: Any, disparity: Any) -> None:
+    def compare(_: int, result: Any, sample: Any, field: Any) -> None:
         print(".", end="", file=sys.stderr, flush=True)
-        if ENGINES[name] is None:
-            save_prediction(found / dataset, sample.name, disparity)
-        elif (path := found / dataset / f"{sample.name}.pfm").is_file():
-            apart.append(float(np.abs(disparity - read_pfm(path)).mean()))
+        if name == PLAIN:
+            save_prediction(found, sample.name, field)
+        else:
+            suffix, read = (".flo", read_flo) if field.ndim == 3 else (".pfm", read_pfm)
+            if (path := found / f"{sample.name}{suffix}").is_file():
+                vectors = (field - read(path)).reshape(*field.shape[:2], -1)
+                apart.append(float(np.linalg.norm(vectors, axis=-1).mean()))
 
-    folder, split = SETS[dataset]
-    report = evaluate(datasets.open(dataset, data / folder, split), engine, on_scene=compare)
+    opened = datasets.open(pairs.dataset, data / pairs.folder, pairs.split, pairs.patterns)
+    report = evaluate(opened, matcher, on_scene=compare)
     means = report.mean()
     figures: dict[str, Any] = {"scenes": len(report.scenes), "commit": report.environment["commit"]}
     if len(apart) == len(report.scenes):
         figures["px_from_pytorch"] = round(float(np.mean(apart)), 5)
-    for mask in ("noc", "all"):
-        figures[mask] = {figure: round(means[mask][figure], 4) for figure in FIGURES[dataset]}
-    print(name, dataset, figures, file=sys.stderr, flush=True)
+    for mask in [mask for mask in ("noc", "all") if mask in means]:
+        figures[mask] = {figure: round(means[mask][figure], 4) for figure in pairs.figures}
+    print(name, pairs.title, figures, file=sys.stderr, flush=True)
     return figures
 
 
-def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int, int], rounds: int) -> dict[str, Any]:
+def measure_latency(
+    study: Study, names: list[str], files: Path, threads: int, size: tuple[int, int], rounds: int
+) -> dict[str, Any]:
     """Milliseconds of a pair for every engine, and how many times PyTorch's speed that is."""
     from PIL import Image
 
@@ -129,7 +125,7 @@ def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int
     left, right = (
         np.asarray(Image.open(path).convert("RGB").resize((width, height))) for path in (pair.left, pair.right)
     )
-    engines = {name: Engine(name, files, threads) for name in names}
+    engines = {name: Matcher(study, name, files, threads) for name in names}
     taken: dict[str, list[float]] = {name: [] for name in names}
     before = os.getloadavg()
     for turn in range(rounds + 1):
@@ -159,52 +155,58 @@ def measure_latency(names: list[str], files: Path, threads: int, size: tuple[int
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("accuracy", "latency", "page"))
-    parser.add_argument("--data", type=Path, help="holds MiddEval3 and kitti2015")
+    parser.add_argument("--model", default="rt", choices=list(STUDIES))
+    parser.add_argument("--data", type=Path, help="holds the sets' folders")
     parser.add_argument(
         "--files", type=Path, default=Path("output/cpu_engines"), help="exported files; made if missing"
     )
-    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES), metavar="NAME")
+    parser.add_argument("--engines", nargs="+", metavar="NAME", help="some of the study's, such as 'OpenVINO fp32'")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--size", default="480x640", metavar="HxW")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--json", type=Path, default=RESULT)
     arguments = parser.parse_args()
+    study = STUDIES[arguments.model]
+    names = arguments.engines or list(study.engines)
+    if unknown := [name for name in names if name not in study.engines]:
+        parser.error(f"{study.model} has no engine {unknown[0]}: use {', '.join(study.engines)}")
     if arguments.part == "accuracy" and arguments.data is None:
-        parser.error("accuracy needs --data, the folder of MiddEval3 and kitti2015")
+        folders = ", ".join(pairs.folder for pairs in study.pairs.values())
+        parser.error(f"accuracy needs --data, the folder that holds {folders}")
     if arguments.part == "page":
-        write_page(json.loads(arguments.json.read_text()), ENGINES)
+        for each in STUDIES.values():
+            write_page(json.loads(each.result.read_text()), each)
         return 0
     import torch
 
     torch.set_num_threads(arguments.threads)
-    files = prepare(arguments.files, arguments.engines)
+    files = prepare(study, arguments.files, names)
     environment = describe_environment()
     environment["versions"] |= {name: metadata.version(name) for name in ("onnx", "onnxruntime", "openvino")}
 
-    whole = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {}
-    whole["model"] = "rt"
+    whole = json.loads(study.result.read_text()) if study.result.is_file() else {}
+    whole["model"] = study.model
     whole["files"] = whole.get("files", {}) | files
 
     def write() -> None:
-        with replacing(arguments.json) as temporary:
+        with replacing(study.result) as temporary:
             temporary.write_text(json.dumps(whole, indent=2) + "\n")
 
     if arguments.part == "accuracy":
         accuracy = whole.setdefault("accuracy", {})
         done = accuracy.setdefault("engines", {})
-        for name in arguments.engines:
-            missing = [dataset for dataset in SETS if dataset not in done.get(name, {})]
-            engine = Engine(name, arguments.files, arguments.threads) if missing else None
-            for dataset in missing:
-                figures = measure_accuracy(engine, dataset, arguments.data, arguments.files / "pytorch")
-                done.setdefault(name, {})[dataset] = figures
+        for name in names:
+            missing = [key for key in study.pairs if key not in done.get(name, {})]
+            matcher = Matcher(study, name, arguments.files, arguments.threads) if missing else None
+            for key in missing:
+                found = arguments.files / "pytorch" / study.model / key
+                figures = measure_accuracy(matcher, study.pairs[key], arguments.data, found)
+                done.setdefault(name, {})[key] = figures
                 accuracy["environment"] = environment
                 write()
+        write()
     else:
         height, width = map(int, arguments.size.split("x"))
-        found = measure_latency(
-            arguments.engines, arguments.files, arguments.threads, (height, width), arguments.rounds
-        )
+        found = measure_latency(study, names, arguments.files, arguments.threads, (height, width), arguments.rounds)
         print(json.dumps(found, indent=2))
         whole["latency"] = {"environment": environment} | found
         write()

@@ -8,60 +8,57 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cpu_engines_studies import Study
+
 from matchattention.data.atomic import replacing
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "deployment.md"
-BEGIN, END = "<!-- cpu engines: written by benchmarks/cpu_engines.py page -->", "<!-- end of cpu engines -->"
-NAMES = {"middlebury": "Middlebury Q", "kitti2015": "KITTI 2015"}
-# What an engine must not lose.
-POINTS = (("middlebury", "bad2", "bad 2"), ("middlebury", "bad1", "bad 1"), ("kitti2015", "d1", "D1"))
-LOSS = 0.1  # points
-EXPORTS = {"rt.onnx": "--output rt.onnx", "rt-int8.onnx": "--output rt-int8.onnx --precision int8"}
-HEAD = (
-    "engine",
-    "Middlebury Q, bad 2 noc / all, %",
-    "bad 1 noc, %",
-    "KITTI 2015, D1 noc / all, %",
-    "px from PyTorch",
-    "file, MB",
-    "nodes",
-    "ms a pair",
+BEGIN, END = (
+    "<!-- cpu engines of {}: written by benchmarks/cpu_engines.py page -->",
+    "<!-- end of cpu engines of {} -->",
 )
+LOSS = 0.1  # points
 
 
-def section(study: dict[str, Any], engines: dict[str, tuple[str, str, str] | None]) -> str:
+def section(found: dict[str, Any], study: Study) -> str:
     """The part of the page between its two markers.
 
     Args:
-        study: the JSON file's content.
-        engines: `cpu_engines.ENGINES`; the first one is what all others are compared with.
+        found: the JSON file's content.
+        study: what was to be measured.
     """
-    measured = study.get("accuracy", {}).get("engines", {})
-    rows = [_row(name, choice, study) for name, choice in engines.items()]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (HEAD, ["---"] * len(HEAD), *rows))
-    return "\n\n".join((_circumstances(study), table, _advice(measured, study.get("latency"), engines)))
+    titles = [column.title for column in study.columns]
+    head = ["engine", *titles, "px from PyTorch", "file, MB", "nodes", "ms a pair"]
+    rows = [_row(name, found, study) for name in study.engines]
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+    return "\n\n".join((_circumstances(found, study), table, _advice(found, study)))
 
 
-def write_page(study: dict[str, Any], engines: dict[str, tuple[str, str, str] | None], page: Path = PAGE) -> None:
+def write_page(found: dict[str, Any], study: Study, page: Path = PAGE) -> None:
     """Put the section in its place."""
+    begin, end = BEGIN.format(study.model), END.format(study.model)
     text = page.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
     with replacing(page) as temporary:
-        temporary.write_text(f"{before}{BEGIN}\n{section(study, engines)}\n{END}{after}")
+        temporary.write_text(f"{before}{begin}\n{section(found, study)}\n{end}{after}")
 
 
-def _row(name: str, choice: tuple[str, str, str] | None, study: dict[str, Any]) -> list[str]:
-    figures = study.get("accuracy", {}).get("engines", {}).get(name, {})
-    file = study.get("files", {}).get(choice[0], {}) if choice else {}
-    time = (study.get("latency") or {}).get("engines", {}).get(name)
-    middlebury, kitti = (figures.get(dataset) for dataset in NAMES)
-    apart = [found["px_from_pytorch"] for found in (middlebury, kitti) if found and "px_from_pytorch" in found]
+def _row(name: str, found: dict[str, Any], study: Study) -> list[str]:
+    figures = found.get("accuracy", {}).get("engines", {}).get(name, {})
+    engine = study.engines[name]
+    file = found.get("files", {}).get(study.file(engine), {}) if engine else {}
+    time = (found.get("latency") or {}).get("engines", {}).get(name)
+    apart = [measured["px_from_pytorch"] for measured in figures.values() if "px_from_pytorch" in measured]
+    cells = [
+        " / ".join(f"{figures[column.pairs][mask][figure]:.2f}" for mask, figure in column.figures)
+        if column.pairs in figures
+        else ""
+        for column in study.columns
+    ]
     return [
         name,
-        f"{middlebury['noc']['bad2']:.2f} / {middlebury['all']['bad2']:.2f}" if middlebury else "",
-        f"{middlebury['noc']['bad1']:.2f}" if middlebury else "",
-        f"{kitti['noc']['d1']:.2f} / {kitti['all']['d1']:.2f}" if kitti else "",
+        *cells,
         f"{max(apart):.4f}" if apart else "",
         str(file.get("megabytes", "")),
         str(file.get("nodes", "")),
@@ -69,18 +66,18 @@ def _row(name: str, choice: tuple[str, str, str] | None, study: dict[str, Any]) 
     ]
 
 
-def _circumstances(study: dict[str, Any]) -> str:
-    accuracy, latency = study.get("accuracy"), study.get("latency")
+def _circumstances(found: dict[str, Any], study: Study) -> str:
+    accuracy, latency = found.get("accuracy"), found.get("latency")
     parts = []
     if accuracy:
         scenes = {
-            NAMES[dataset]: found["scenes"]
+            study.pairs[key].title: measured["scenes"]
             for figures in accuracy["engines"].values()
-            for dataset, found in figures.items()
+            for key, measured in figures.items()
         }
-        sets = " and ".join(f"{number} pairs of {name}" for name, number in scenes.items())
-        parts.append(f"`{study['model']}` on {sets}: means over scenes; {_where(accuracy['environment'])}.")
-        parts.append("Pixels from PyTorch are the mean difference on the worse of the two sets.")
+        sets = _and([f"{number} pairs of {title}" for title, number in scenes.items()])
+        parts.append(f"`{study.model}` on {sets}: means over scenes; {_where(accuracy['environment'])}.")
+        parts.append("Pixels from PyTorch are the mean difference on the set where it is largest.")
     if latency:
         busy = (
             ""
@@ -101,43 +98,48 @@ def _where(environment: dict[str, Any]) -> str:
     return f"{environment['processor']}, {named}, commit {environment['commit']}, {environment['date'][:10]}"
 
 
-def loss(figures: dict[str, Any], plain: dict[str, Any]) -> tuple[float, str] | None:
-    """The most points lost against PyTorch, and where; None before both sets are measured."""
-    if not all(dataset in found for found in (figures, plain) for dataset in NAMES):
+def loss(figures: dict[str, Any], plain: dict[str, Any], study: Study) -> tuple[float, str] | None:
+    """The most points lost against PyTorch, and where; None before all sets are measured."""
+    if not all(key in measured for measured in (figures, plain) for key in study.pairs):
         return None
     return max(
-        (figures[dataset][mask][key] - plain[dataset][mask][key], f"{words} {mask} of {NAMES[dataset]}")
-        for dataset, key, words in POINTS
+        (figures[key][mask][figure] - plain[key][mask][figure], f"{words} {mask} of {study.pairs[key].title}")
+        for key, figure, words in study.points
         for mask in ("noc", "all")
+        if mask in plain[key]
     )
 
 
-def _advice(measured: dict[str, Any], latency: dict[str, Any] | None, engines: dict[str, Any]) -> str:
-    plain = measured.get(next(iter(engines)), {})
-    losses = {name: loss(measured.get(name, {}), plain) for name in engines}
+def _advice(found: dict[str, Any], study: Study) -> str:
+    measured, latency = found.get("accuracy", {}).get("engines", {}), found.get("latency")
+    plain = measured.get(next(iter(study.engines)), {})
+    losses = {name: loss(measured.get(name, {}), plain, study) for name in study.engines}
+    kept = _and(list(dict.fromkeys(words for _, _, words in study.points)))
     lines = []
     good = [name for name, lost in losses.items() if lost is not None and lost[0] < LOSS]
     times = {} if latency is None else {name: latency["engines"][name] for name in good if name in latency["engines"]}
     if times:
         best = min(times, key=lambda name: times[name]["best_ms"])
-        lines.append(
-            f"**Use {best}**: of all that lose less than {LOSS} points of bad 1, bad 2 and D1 it is the fastest"
-        )
-        if choice := engines[best]:
-            file, engine, _ = choice
+        lines.append(f"**Use {best}**: of all that lose less than {LOSS} points of {kept} it is the fastest")
+        if engine := study.engines[best]:
+            file = study.file(engine)
+            precision = "" if engine.exported == "fp32" else f" --precision {engine.exported}"
             lines[-1] += f", {times[best]['times_as_fast_as_pytorch']:.2f} times as fast as PyTorch."
-            lines.append(
-                f"`matchattention export {EXPORTS[file]}` makes its file, `--model {file} --engine {engine}` runs it."
-            )
+            lines.append(f"`matchattention export --model {study.model} --output {file}{precision}` makes its file,")
+            lines.append(f"`--model {file} --engine {engine.engine}` runs it.")
         else:
             lines[-1] += ", and needs no exported file."
     else:
         if good:
-            lines.append(f"These lose less than {LOSS} points of bad 1, bad 2 and D1: {', '.join(good)}.")
+            lines.append(f"These lose less than {LOSS} points of {kept}: {', '.join(good)}.")
         lines.append("**Which is the fastest is not measured yet.**")
-    if missing := [name for name in engines if not all(dataset in measured.get(name, {}) for dataset in NAMES)]:
-        lines.append(f"Not measured on both sets yet: {', '.join(missing)}.")
+    if missing := [name for name, lost in losses.items() if lost is None]:
+        lines.append(f"Not measured on all sets yet: {', '.join(missing)}.")
     for name, lost in losses.items():
         if lost is not None and lost[0] >= LOSS:
             lines.append(f"{name} loses {lost[0]:.2f} points ({lost[1]}).")
     return " ".join(lines)
+
+
+def _and(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
