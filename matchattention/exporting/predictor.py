@@ -57,6 +57,12 @@ class ExportedPredictor:
     ) -> None:
         self.runtime: Runtime = open_runtime(path, engine, precision, threads, device)
         self.check = check
+        if self.task == "flow" and precision == "bf16":
+            warnings.warn(
+                "OpenVINO's bf16 also rounds positions, and flow then is useless: leave --precision bf16 out.",
+                InputWarning,
+                stacklevel=2,
+            )
 
     @property
     def task(self) -> str:

@@ -75,6 +75,8 @@ def test_flow_of_any_size(tmp_path):
     assert exported.task == "flow"
     plain = ma.Predictor(model, "cpu", check=False).match(*pair)
     assert np.median(np.abs(exported.flow - plain.flow)) < 1e-3
+    with pytest.warns(InputWarning, match="leave --precision bf16 out"):
+        ExportedPredictor(done.path, "openvino", "bf16")
     example = runpy.run_path(str(ROOT / "examples" / "onnx_runtime" / "predict.py"))
     session = onnxruntime.InferenceSession(done.path)
     for height, width in ((40, 75), (64, 2112)):  # the second starts from its own answer at half resolution
