@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ def rendered_pairs(size: tuple[int, int] | None = None) -> Iterator[tuple[Array,
     from matchattention.synth.stream.scene_stream import SceneStream
     from matchattention.synth.world.config import PRESETS
 
-    stream = SceneStream(PRESETS["mixed"], size or SIZE, 1, 0, torch.device("cpu"))
+    config = replace(PRESETS["mixed"], photos=0.0)  # a photo bank may be here or not: the file must not depend on it
+    stream = SceneStream(config, size or SIZE, 1, 0, torch.device("cpu"))
     for index in range(SCENES):
         scene = render_scene(stream, index)
         left, right = (image.transpose(2, 0, 1)[None].astype(np.float32) for image in (scene.image0, scene.image1))

@@ -250,6 +250,7 @@ def test_int8_leaves_sensitive_layers_alone(onnx_file, tmp_path):
 
 def test_calibration_scenes_are_always_the_same(monkeypatch):
     monkeypatch.setattr("matchattention.exporting.int8.SCENES", 1)
+    monkeypatch.setenv("MATCHATTENTION_PHOTO_BANK", "nowhere")  # whether there is one makes no difference
     (first,), (again,) = rendered_pairs((64, 96)), rendered_pairs((64, 96))
     assert first[0].shape == (1, 3, 64, 96)
     assert first[0].std() > 5
