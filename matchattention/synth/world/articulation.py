@@ -10,6 +10,7 @@ from matchattention.synth.world.builder import Primitives
 from matchattention.synth.world.rotations import axis_rotation
 
 SLENDER = 2.0  # how much longer than wide a limb is
+ROUND = 1.25  # how much wider than thick it may be: arms and legs swing, the bodies and bumpers of cars do not
 SMALLEST = 0.02  # rad, least swing
 
 
@@ -25,7 +26,8 @@ def swung(dice: Dice, primitives: Primitives, articulated: Tensor, largest: floa
     count = primitives.group.shape[1]
     lengths, order = primitives.half.sort(dim=-1, descending=True)
     along = torch.gather(primitives.axes, 2, order[..., :1, None].expand(-1, -1, 1, 3))[:, :, 0]  # (B, N, 3)
-    limb = (lengths[..., 0] > SLENDER * lengths[..., 1]) & torch.gather(articulated, 1, primitives.group)
+    rod = (lengths[..., 0] > SLENDER * lengths[..., 1]) & (lengths[..., 1] < ROUND * lengths[..., 2])
+    limb = rod & torch.gather(articulated, 1, primitives.group)
     body = _body(primitives, articulated.shape[1])
     nearer = torch.where(((body - primitives.centre) * along).sum(-1) > 0, 1.0, -1.0)
     joint = primitives.centre + along * (nearer * lengths[..., 0])[..., None]

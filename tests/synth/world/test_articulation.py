@@ -33,6 +33,16 @@ def test_only_limbs_of_chosen_groups_swing_and_shoulders_stay():
     assert (centre[0, 1] - primitives.centre[0, 1]).norm() > 0.4 * SMALLEST * 0.9
 
 
+def test_the_flat_body_of_a_car_is_no_limb():
+    primitives = figure()
+    flat = primitives._replace(
+        half=torch.where(primitives.half[..., :1] == 0.4, torch.tensor([0.4, 0.15, 0.05]), primitives.half)
+    )
+    axes, centre = swung(Dice(0, [0], "cpu"), flat, torch.ones(1, 3, dtype=torch.bool), 0.7)
+    torch.testing.assert_close(axes[:, :4], flat.axes[:, :4])
+    torch.testing.assert_close(centre[:, :4], flat.centre[:, :4])
+
+
 def test_swings_differ_from_scene_to_scene():
     primitives = Primitives(*(field.repeat(16, *[1] * (field.dim() - 1)) if isinstance(field, torch.Tensor) else field
                               for field in figure()))  # fmt: skip
