@@ -21,7 +21,7 @@ bench() { part "$1" python3 -m matchattention bench "${@:2}" --output "$out"; }
 bench 120 network --seconds 0.3 --profile
 bench 80 predictor
 bench 50 network --model rt-flow --no-large --no-parity --modes fused-graph,eager-graph
-bench 70 network --model xl --no-large --no-parity --modes eager-graph
+bench 70 network --model xl --no-large --no-parity --modes eager-graph --profile
 part 60 python3 -m matchattention doctor | tee "$out/doctor.txt"
 # By name: the other tests import packages that are not there.
 mapfile -t tests < <(grep -rlE "^(@|pytestmark = \[)pytest\.mark\.gpu" tests --include=test_*.py)
