@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the wheel and the source distribution, install the wheel into an empty environment, predict the example there.
+# Build the wheel and the source distribution, install the wheel into an empty environment, predict the examples there.
 set -euo pipefail
 unset PYTHONPATH
 cd "$(dirname "$0")/.."
@@ -14,4 +14,6 @@ bin/matchattention predict --example --output result
 for name in disparity.pfm disparity.png depth.png cloud.ply; do
   test -s "result/$name" || { echo "the installed package wrote no $name" >&2; exit 1; }
 done
+bin/matchattention predict --example --task flow --only flow --output motion
+test -s motion/flow.flo || { echo "the installed package wrote no flow.flo" >&2; exit 1; }
 bin/python -c "import matchattention, pathlib; assert (pathlib.Path(matchattention.__file__).parent / 'py.typed').exists()"
