@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,7 +23,7 @@ STEPS = 12
 
 # One import for all trainings: every process is a fork.
 DRIVER = """
-import os, sys
+import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 import torch
@@ -30,10 +32,11 @@ from matchattention.training import distributed
 from matchattention.training.loop import RunOptions, Trainer
 from matchattention.training.recipe import Stage
 from matchattention.training.sources import ShiftedCards
+from tests.training.test_distributed import free_port
 from tests.training.test_loop import PRESET
 
 torch.set_num_threads(1)
-out, port, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+out, steps = Path(sys.argv[1]), int(sys.argv[2])
 
 
 def train(name, rank, count, port, **changes):
@@ -55,8 +58,8 @@ def train(name, rank, count, port, **changes):
     distributed.leave()
 
 
-def together(name, count, port, **changes):
-    children = []
+def together(name, count, **changes):
+    children, port = [], free_port()
     for rank in range(count):
         child = os.fork()
         if child == 0:
@@ -68,21 +71,23 @@ def together(name, count, port, **changes):
                 os._exit(1)
             os._exit(0)
         children.append(child)
-    assert all(os.waitpid(child, 0)[1] == 0 for child in children), name
+    for _ in children:
+        if os.wait()[1]:  # the others would wait for the one that failed
+            os.killpg(0, signal.SIGKILL)
 
 
 plain = dict(batch_norm=False)
-together("one", 1, port, **plain)
-together("two", 2, port, **plain)
-together("four", 4, port + 1, **plain)
-together("parts", 2, port + 2, accumulate=2, **plain)
-together("norms-one", 1, port + 3)
-together("norms-four", 4, port + 3)
-together("sharded", 2, port + 4, shard=True, recompute=True, **plain)
+together("one", 1, **plain)
+together("two", 2, **plain)
+together("four", 4, **plain)
+together("parts", 2, accumulate=2, **plain)
+together("norms-one", 1)
+together("norms-four", 4)
+together("sharded", 2, shard=True, recompute=True, **plain)
 plain["schedule"] = replace(PRESET.schedule, kind="constant")
-together("sharded-half", 2, port + 5, shard=True, steps=steps // 2, **plain)
-together("sharded-half", 2, port + 6, shard=True, resume=out / "sharded-half", **plain)
-together("constant", 1, port, **plain)
+together("sharded-half", 2, shard=True, steps=steps // 2, **plain)
+together("sharded-half", 2, shard=True, resume=out / "sharded-half", **plain)
+together("constant", 1, **plain)
 """
 
 
@@ -90,18 +95,23 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port() -> int:
+    """Below those that systems give to outgoing connections, of which other tests make many."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("distributed")
     (out / "driver.py").write_text(DRIVER)
-    command = [sys.executable, str(out / "driver.py"), str(out), str(_free_port()), str(STEPS)]
-    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, str(out / "driver.py"), str(out), str(STEPS)]
+    done = subprocess.run(
+        command, env=_environment(), capture_output=True, text=True, timeout=300, check=False, start_new_session=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 
@@ -150,7 +160,7 @@ def test_sharded_weights_train_like_whole_ones_and_resume(runs):
 def test_a_killed_worker_comes_back_and_the_run_goes_on(tmp_path):
     """torchrun --max-restarts: the workers start again and continue from the last state, also with --fresh."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2",
-               "--master-port", str(_free_port()), "-m", "matchattention", "train", "tiny-smoke", "--source", "cards",
+               "--master-port", str(free_port()), "-m", "matchattention", "train", "tiny-smoke", "--source", "cards",
                "--size", "32x64:2", "--device", "cpu", "--steps", "60", "--save-seconds", "0.2", "--log-seconds", "0.2",
                "--validation-pairs", "0", "--fresh", "--output", str(tmp_path / "run")]  # fmt: skip
     log = (tmp_path / "log").open("w+")
