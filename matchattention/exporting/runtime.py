@@ -141,8 +141,10 @@ class TorchRuntime:
 
         if initial is not None:
             raise InputError(".pt2 files take no `initial`: use the .onnx file.")
+        # A package reads memory as if it were contiguous and does not look at strides.
+        images = [torch.from_numpy(np.ascontiguousarray(image)) for image in (first, second)]
         with torch.inference_mode():
-            a, b = self._run(torch.from_numpy(first), torch.from_numpy(second))
+            a, b = self._run(*images)
         return a.numpy(), b.numpy()
 
 

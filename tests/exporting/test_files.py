@@ -196,24 +196,27 @@ def test_what_is_no_network(model, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-class _Still(torch.nn.Module):
-    """Two images in, no motion out."""
+class _Colours(torch.nn.Module):
+    """Two images in, two channels of each out in the place of motion."""
 
     def forward(self, first, second):
-        return 0 * first[:, :2] + 0 * second[:, :2], 0 * second[:, :2]
+        return 2 * first[:, :2], 2 * second[:, :2]
 
 
-def test_a_compiled_file_says_its_task_and_size(tmp_path, monkeypatch, capfd):
+def test_a_compiled_file_says_its_task_and_size_and_takes_any_layout(tmp_path, monkeypatch, capfd):
     """Not the network itself, whose kernels a compiler needs minutes for."""
     zeros = torch.zeros(1, 3, 64, 96)
     monkeypatch.setattr(
-        "matchattention.exporting.other_files.trace", lambda *_, **__: torch.export.export(_Still(), (zeros, zeros))
+        "matchattention.exporting.other_files.trace", lambda *_, **__: torch.export.export(_Colours(), (zeros, zeros))
     )
-    write_pt2(lively(VARIANTS["flow"]), tmp_path / "still.pt2", (64, 96), compiled=True)
+    write_pt2(lively(VARIANTS["flow"]), tmp_path / "colours.pt2", (64, 96), compiled=True)
     capfd.readouterr()
-    exported = ExportedPredictor(tmp_path / "still.pt2")
+    exported = ExportedPredictor(tmp_path / "colours.pt2")
     assert (exported.task, exported.runtime.size) == ("flow", (64, 96))
     assert exported.field(*images(20, 33)).shape == (2, 20, 33, 2)
+    pixels = np.random.default_rng(0).uniform(0, 255, (1, 64, 96, 3)).astype(np.float32)
+    found, _ = exported.runtime(pixels.transpose(0, 3, 1, 2), pixels.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(found, 2 * pixels.transpose(0, 3, 1, 2)[:, :2])
     assert capfd.readouterr() == ("", "")
 
 
