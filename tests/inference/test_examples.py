@@ -9,7 +9,6 @@ from matchattention.errors import InputError
 from matchattention.geometry import StereoCamera, judge_pair
 from matchattention.inference.images import read_pair
 from matchattention.inference.predictor import Predictor
-from matchattention.models.checkpoint import shipped
 
 FOLDER = Path(examples.__file__).parent
 
@@ -28,8 +27,6 @@ def test_pairs_are_in_order(name: str, recwarn) -> None:
 
 def test_the_moving_pair_moves_as_it_was_drawn() -> None:
     """The car at the right goes to the right, the truck at the left to the left, and what the car hides is told."""
-    if "rt-flow" not in shipped():
-        pytest.skip("the weights of rt-flow do not ship")
     files = examples.example(task="flow")
     result = Predictor("rt-flow", "cpu")(files.left, files.right)
     assert result.flow.shape == (396, 704, 2)
